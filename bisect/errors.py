@@ -1,0 +1,80 @@
+"""Every error that perfbisect raises on purpose.
+
+    PerfbisectError                 exit code   HTTP
+    |-- BadInputError                    2      422   field, value, what would be right
+    |   |-- NotFoundError                2      404
+    |   `-- ConflictError                2      409
+    |-- NotAuthorisedError               2      401 / 403
+    |-- TransientError                   3      503   infrastructure: worth another try
+    `-- InternalError                    3      500   a mistake of ours
+
+Failures of builds and runs are values (``BuildFailure``, ``RunFailure``), not exceptions.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PerfbisectError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 3
+    http_status = 500
+    #: Last part of the problem's ``type`` URI.
+    slug = "internal"
+
+    def __init__(self, message: str, *, field: str = "", value: object = None) -> None:
+        super().__init__(message)
+        self.message = message
+        #: Name of the option, key or parameter at fault; empty where there is none.
+        self.field = field
+        self.value = value
+
+
+class BadInputError(PerfbisectError):
+    """The request can't be right: the message names the field, the value and what would be."""
+
+    exit_code = 2
+    http_status = 422
+    slug = "bad-input"
+
+
+class NotFoundError(BadInputError):
+    """The thing named does not exist."""
+
+    http_status = 404
+    slug = "not-found"
+
+
+class ConflictError(BadInputError):
+    """The request clashes with what is there."""
+
+    http_status = 409
+    slug = "conflict"
+
+
+class NotAuthorisedError(PerfbisectError):
+    """No token, a wrong token (401), or one without the scope (403)."""
+
+    exit_code = 2
+    http_status = 401
+    slug = "not-authorised"
+
+
+class TransientError(PerfbisectError):
+    """Infrastructure failed; the same request may succeed later."""
+
+    http_status = 503
+    slug = "unavailable"
+
+
+class InternalError(PerfbisectError):
+    """A mistake of ours."""
+
+
+def did_you_mean(value: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean X?)`` for the nearest known word, or an empty string."""
+    near = difflib.get_close_matches(value, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else ""

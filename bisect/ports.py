@@ -1,0 +1,218 @@
+"""The interfaces where I/O starts, and the values that cross them.
+
+Requests and results are plain and picklable, so that an engine may carry them to another host.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from perfbisect.core.recipe import Benchmark, Recipe
+from perfbisect.core.states import FailureKind
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """One build: (tree, recipe) -> wheel."""
+
+    id: str
+    #: Bare mirror of the repository.
+    mirror: Path
+    #: Base commit: its date dates the build dependencies, its name goes into version stamps.
+    commit: str
+    #: Tree to build; the base commit's own tree unless the revision has changes.
+    tree: str
+    recipe: Recipe
+    #: Scratch directory of this build alone; removed by the engine afterwards.
+    work_dir: Path
+    #: The builder appends here while it runs; people follow it live.
+    log_path: Path
+    #: Shared caches (Bazel disk cache, pip cache, environments).
+    cache_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSuccess:
+    """A wheel, or an archive of artifacts, in the build's scratch directory."""
+
+    path: Path
+    sha256: str
+    size: int
+    seconds: float
+    #: Toolchain, image digest, command, versions: what it takes to build it again.
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a build or a run failed."""
+
+    kind: FailureKind
+    #: One line for people.
+    cause: str
+    #: The first telling lines of the log.
+    lines: tuple[str, ...] = ()
+    advice: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One process start of a benchmark on one wheel."""
+
+    id: str
+    #: File of the wheel (or archive of artifacts).
+    wheel: Path
+    wheel_sha256: str
+    benchmark: Benchmark
+    #: Directory that holds the benchmark's ``files``.
+    benchmark_dir: Path
+    host: str
+    work_dir: Path
+    log_path: Path
+    #: Environments by wheel and requirements are kept below this directory.
+    cache_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuccess:
+    """One value, and everything that was seen while it was measured."""
+
+    #: In the benchmark's unit, finite and greater than zero.
+    value: float
+    #: Values within the process, warm-up dropped, in order.
+    within: tuple[float, ...]
+    seconds: float
+    environment: dict[str, Any] = field(default_factory=dict)
+    #: Empty, or why the point must not be used (disturbed, throttled); it is kept and repeated.
+    rejected: str = ""
+
+
+class CancelToken:
+    """Asks a build or run to stop; checked and waited on by builders and runners."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        """Ask for the end."""
+        self._event.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the end was asked for."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; return True as soon as the end is asked for."""
+        return self._event.wait(seconds)
+
+
+class CancelledWork(Exception):
+    """Raised by builders and runners once everything they started is gone."""
+
+
+class Builder(Protocol):
+    """Turns a build request into a wheel."""
+
+    def build(self, request: BuildRequest, cancel: CancelToken) -> BuildSuccess | Failure:
+        """Build, streaming the log to ``request.log_path``.
+
+        Raises:
+            CancelledWork: the token asked for the end, and nothing is left running.
+        """
+        ...
+
+
+class Runner(Protocol):
+    """Turns a run request into one value."""
+
+    def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
+        """Run the benchmark once.
+
+        Raises:
+            CancelledWork: the token asked for the end, and nothing is left running.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostInfo:
+    """A machine that runs benchmarks."""
+
+    name: str
+    pool: str
+    #: CPU model, cores, memory, GPUs, driver…
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildDone:
+    """An engine's word that a build ended. ``result`` is None when it was cancelled or lost."""
+
+    id: str
+    result: BuildSuccess | Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDone:
+    """An engine's word that a run ended. ``result`` is None when it was cancelled or lost."""
+
+    id: str
+    result: RunSuccess | Failure | None
+
+
+class Engine(Protocol):
+    """Carries out builds and runs somewhere. ``done`` is called from any thread."""
+
+    #: Builds and runs share a machine, so that at most one kind happens at a time.
+    exclusive: bool
+
+    def hosts(self) -> Sequence[HostInfo]:
+        """Return the hosts of all pools."""
+        ...
+
+    def build_slots(self) -> int:
+        """Return how many builds may go on at once, busy or not."""
+        ...
+
+    def submit_build(self, request: BuildRequest, done: Callable[[BuildDone], None]) -> None:
+        """Start a build as soon as a slot is free."""
+        ...
+
+    def submit_run(self, request: RunRequest, done: Callable[[RunDone], None]) -> None:
+        """Start a run on ``request.host`` as soon as it is free."""
+        ...
+
+    def cancel(self, work_id: str) -> None:
+        """Ask a build or run to end; ``done`` follows once it is gone."""
+        ...
+
+    def close(self) -> None:
+        """Cancel everything and wait until it is gone."""
+        ...
+
+
+class ArtifactStore(Protocol):
+    """Content-addressed files: wheels, logs, artifacts."""
+
+    def put(self, path: Path) -> str:
+        """Copy a file in, whole or not at all; return its key (``sha256/ab/cdef…``)."""
+        ...
+
+    def fetch(self, key: str) -> Path:
+        """Return a local path of the content, verified.
+
+        Raises:
+            NotFoundError: no such key.
+            TransientError: the content does not match its key or can't be read.
+        """
+        ...
+
+    def exists(self, key: str) -> bool:
+        """Return whether the content is there."""
+        ...
