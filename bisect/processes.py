@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -17,25 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO
 
 import psutil
 
 from perfbisect.errors import BadInputError, TransientError
 from perfbisect.ports import CancelToken
+from perfbisect.process_output import LOG_LIMIT, POLL_SECONDS, ProcessOutput
 
 #: Environment variable that marks every process of a piece of work.
 MARKER = "PERFBISECT_WORK"
-#: Bytes of output kept in a log file before the rest is dropped.
-LOG_LIMIT = 64 * 1024 * 1024
-#: Bytes of output kept in memory for the result's ``tail``.
-TAIL_LIMIT = 64 * 1024
 #: Seconds that killed processes get to disappear before we give up on them.
 KILL_DEADLINE = 30.0
-
-_POLL_SECONDS = 0.1
-_CHUNK = 64 * 1024
-_CHUNKS = 64
 
 
 class _End(Enum):
@@ -89,7 +80,7 @@ class ProcessResult:
     seconds: float
     timed_out: bool
     cancelled: bool
-    #: Last part of the output, at most ``TAIL_LIMIT`` bytes of it.
+    #: Last part of the output, at most 64 KiB of it.
     tail: str
     #: Why the log file could not be written in full (for example a full disk); empty: it could.
     log_error: str = ""
@@ -138,7 +129,7 @@ def run_process(
     Raises:
         TransientError: a killed process does not go away.
     """
-    output = _Output(log_path, sink, log_limit)
+    output = ProcessOutput(log_path, sink, log_limit)
     started = time.monotonic()
     command = [*(limits.command_prefix() if limits else []), *argv]
     try:
@@ -197,7 +188,7 @@ def _start(command: list[str], cwd: Path, env: dict[str, str]) -> subprocess.Pop
     )
 
 
-def _not_started(output: _Output, program: str, error: OSError) -> ProcessResult:
+def _not_started(output: ProcessOutput, program: str, error: OSError) -> ProcessResult:
     """Answer as a shell does when a program can't be started."""
     output.write(f"{program}: {error.strerror}\n".encode())
     output.close()
@@ -205,7 +196,7 @@ def _not_started(output: _Output, program: str, error: OSError) -> ProcessResult
     return ProcessResult(code, 0.0, False, False, output.tail, output.error)
 
 
-def _close(process: subprocess.Popen[bytes], output: _Output) -> None:
+def _close(process: subprocess.Popen[bytes], output: ProcessOutput) -> None:
     """Collect the program's status and let go of its pipe and of the log."""
     process.wait()
     if process.stdout is not None:
@@ -216,7 +207,7 @@ def _close(process: subprocess.Popen[bytes], output: _Output) -> None:
 def _follow(
     process: subprocess.Popen[bytes],
     tree: _Tree,
-    output: _Output,
+    output: ProcessOutput,
     deadline: float,
     cancel: CancelToken,
 ) -> _End:
@@ -228,86 +219,9 @@ def _follow(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return _End.TIMED_OUT
-        drain(min(_POLL_SECONDS, remaining))
+        drain(min(POLL_SECONDS, remaining))
         tree.remember()
     return _End.ENDED
-
-
-class _Output:
-    """Where the output goes: a bounded log file, a sink, and a tail in memory."""
-
-    def __init__(
-        self, log_path: Path | None, sink: Callable[[bytes], None] | None, limit: int
-    ) -> None:
-        self.error = ""
-        self._ended = False
-        self._sink = sink
-        self._left = limit
-        self._tail = bytearray()
-        self._file: IO[bytes] | None = None
-        if log_path is not None:
-            try:
-                self._file = log_path.open("ab", buffering=0)
-            except OSError as error:
-                self.error = str(error)
-
-    @property
-    def tail(self) -> str:
-        return bytes(self._tail[-TAIL_LIMIT:]).decode(errors="replace")
-
-    def write(self, chunk: bytes) -> None:
-        self._tail += chunk
-        if len(self._tail) > 2 * TAIL_LIMIT:
-            del self._tail[:-TAIL_LIMIT]
-        if self._sink is not None:
-            self._sink(chunk)
-        if self._file is None:
-            return
-        try:
-            self._file.write(chunk[: self._left])
-            self._left -= len(chunk)
-            if self._left < 0:
-                self._file.write(b"\n[log truncated here: the limit of its size is reached]\n")
-                self.close()
-        except OSError as error:
-            # A full disk must not block the program on a pipe that nobody reads.
-            self.error = str(error)
-            self.close()
-
-    def drain_from(self, process: subprocess.Popen[bytes]) -> Callable[[float], None]:
-        """Return a function that copies what is there, waiting up to so many seconds for some."""
-        assert process.stdout is not None
-        descriptor = process.stdout.fileno()
-        os.set_blocking(descriptor, False)
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-
-        def drain(seconds: float) -> None:
-            if not poller.poll(seconds * 1000):
-                return
-            # Bounded, so that a program that never stops printing can still be cancelled.
-            for _ in range(_CHUNKS):
-                if not (chunk := self._read(descriptor)):
-                    break
-                self.write(chunk)
-            if process.poll() is None and self._ended:
-                # Output closed but still running: poll() would return at once, again and again.
-                time.sleep(min(seconds, _POLL_SECONDS))
-
-        return drain
-
-    def _read(self, descriptor: int) -> bytes:
-        try:
-            chunk = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return b""
-        self._ended = not chunk
-        return chunk
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class _Tree:
@@ -344,7 +258,7 @@ class _Tree:
             os.killpg(self._process.pid, signal.SIGTERM)
         end = time.monotonic() + grace
         while self._process.poll() is None and time.monotonic() < end:
-            drain(_POLL_SECONDS)
+            drain(POLL_SECONDS)
 
     def kill(self) -> None:
         """Kill everything that is left, and wait until it is gone."""
@@ -377,7 +291,7 @@ def _kill_until_gone(find: Callable[[], list[psutil.Process]]) -> int:
         if time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in left)
             raise TransientError(f"processes {pids} were killed but do not go away")
-        psutil.wait_procs(left, timeout=_POLL_SECONDS)
+        psutil.wait_procs(left, timeout=POLL_SECONDS)
     return len(killed)
 
 
