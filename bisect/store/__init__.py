@@ -1,0 +1,1 @@
+"""Tables, queries and artifacts. docs/database.md explains every column."""

@@ -1,0 +1,51 @@
+"""What people and programs may ask for, validated before anything is done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfbisect.core.states import Find
+
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class BisectionRequest(BaseModel):
+    """A bisection as submitted by command line, API, form or alert."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    repository: Text = Field(
+        description="Name of a known repository, its URL, or (command line only) a local path.",
+        examples=["https://github.com/tensorflow/tensorflow"],
+    )
+    good: Text = Field(description="Revision of the good end.", examples=["3e0ad8a004"])
+    bad: Text = Field(description="Revision of the bad end.", examples=["3205135"])
+    recipe: str | dict[str, Any] = Field(
+        description="Name of a recipe, or its definition.", examples=["tf2-cuda10"]
+    )
+    benchmark: str | dict[str, Any] = Field(
+        description="Name of a benchmark, or its definition.", examples=["resnet50-train-cpu"]
+    )
+    threshold: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Absolute value ('6000'), share of the good end ('70%'), or nothing: midpoint.",
+        examples=["70%"],
+    )
+    min_effect: str = Field(
+        default="3%", max_length=20, description="Smallest relative change worth naming."
+    )
+    find: Find = Find.ALL
+    confidence: float = Field(default=0.99, ge=0.5, le=0.9999)
+    max_runs: int | None = Field(default=None, ge=1, le=100_000)
+    max_builds: int | None = Field(default=None, ge=0, le=100_000)
+    max_time: str | None = Field(default=None, max_length=20, examples=["6h"])
+    probe: int = Field(
+        default=0, ge=0, le=1000, description="Positions to measure even if the ends look alike."
+    )
+    all_parents: bool = Field(default=False, description="All commits, not first parents only.")
+    paths: tuple[str, ...] = Field(
+        default=(), max_length=100, description="Only commits that touch these paths."
+    )

@@ -1,0 +1,64 @@
+"""Settings from the environment (``PERFBISECT_…``) or command-line options; built once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _default_data_dir() -> Path:
+    return Path.home() / ".local" / "share" / "perfbisect"
+
+
+class Settings(BaseSettings):
+    """Where things are kept and how much may go on at once."""
+
+    model_config = SettingsConfigDict(env_prefix="PERFBISECT_", extra="ignore")
+
+    #: Database, mirrors, artifacts, logs and caches live below this directory.
+    data_dir: Path = Field(default_factory=_default_data_dir)
+    #: SQLAlchemy URL; empty: SQLite in the data directory.
+    database_url: str = ""
+    #: Builds at once on this machine.
+    build_slots: int = Field(default=1, ge=1)
+    #: Name of this machine as a host; empty: its host name.
+    host_name: str = ""
+    pool: str = "default"
+    bind: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=1, le=65535)
+    #: Repositories that may be submitted by API and form, besides those already known.
+    allowed_repositories: list[str] = Field(default_factory=list)
+    #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
+    docker_host: str = ""
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy URL of the database."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'perfbisect.db'}"
+
+    @property
+    def mirrors_dir(self) -> Path:
+        """Bare mirrors of repositories."""
+        return self.data_dir / "mirrors"
+
+    @property
+    def artifacts_dir(self) -> Path:
+        """Content-addressed wheels, logs and files."""
+        return self.data_dir / "artifacts"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Logs of builds and runs, ``{id}.log``, while they run and afterwards."""
+        return self.data_dir / "logs"
+
+    @property
+    def cache_dir(self) -> Path:
+        """Caches of builders and runners."""
+        return self.data_dir / "cache"
+
+    @property
+    def work_dir(self) -> Path:
+        """Scratch directories of work under way."""
+        return self.data_dir / "work"

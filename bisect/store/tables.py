@@ -1,0 +1,340 @@
+"""The tables. Rows are facts: builds, wheels, points and decisions are only ever added to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from perfbisect.core.states import BisectionState, FailureKind, Outcome, Purpose, WorkState
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware moment in UTC; SQLite has no time zones, so they are put back on reading."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Refuse naive moments and store UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a moment without a time zone can't be stored")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Return an aware moment."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    """Declarative base: constraint names are fixed so that migrations can name them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own declaration
+        datetime: UtcDateTime,
+        dict[str, Any]: JSON,
+        list[Any]: JSON,
+        BisectionState: String(16),
+        Outcome: String(24),
+        WorkState: String(16),
+        FailureKind: String(16),
+        Purpose: String(16),
+    }
+
+
+#: Autoincrementing key that is 64 bits wide on PostgreSQL and a rowid on SQLite.
+BigId = BigInteger().with_variant(Integer, "sqlite")
+
+#: States in which a build or a run is under way.
+_ACTIVE = text("state IN ('queued', 'running')")
+
+
+class RepositoryRow(Base):
+    """A git repository under test."""
+
+    __tablename__ = "repositories"
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    #: URL or absolute path it is mirrored from.
+    url: Mapped[str] = mapped_column(String(2000), unique=True)
+    created_at: Mapped[datetime]
+
+
+class RecipeRow(Base):
+    """A recipe ever used, by digest; ``definition`` is the whole of it as first seen."""
+
+    __tablename__ = "recipes"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), index=True)
+    definition: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class BenchmarkRow(Base):
+    """A benchmark ever used, by digest."""
+
+    __tablename__ = "benchmarks"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), index=True)
+    definition: Mapped[dict[str, Any]]
+    #: File name -> artifact key: the script as it was, whatever became of the user's copy.
+    files: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class HostRow(Base):
+    """A machine that ran a benchmark."""
+
+    __tablename__ = "hosts"
+
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    pool: Mapped[str] = mapped_column(String(200), index=True)
+    facts: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    last_seen_at: Mapped[datetime]
+
+
+class BisectionRow(Base):
+    """A request to explain a change along an axis, and what became of it."""
+
+    __tablename__ = "bisections"
+    __table_args__ = (Index("ix_bisections_state_created_at", "state", "created_at"),)
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    state: Mapped[BisectionState]
+    outcome: Mapped[Outcome | None]
+    #: The request as submitted (see ``perfbisect.requests.BisectionRequest``).
+    request: Mapped[dict[str, Any]]
+    #: Digest of the request with its ends resolved: the same command finds its unfinished work.
+    request_digest: Mapped[str] = mapped_column(String(64), index=True)
+    idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
+    repository_id: Mapped[str] = mapped_column(ForeignKey("repositories.id"), index=True)
+    good_sha: Mapped[str] = mapped_column(String(64))
+    bad_sha: Mapped[str] = mapped_column(String(64))
+    recipe_digest: Mapped[str] = mapped_column(ForeignKey("recipes.digest"), index=True)
+    benchmark_digest: Mapped[str] = mapped_column(ForeignKey("benchmarks.digest"), index=True)
+    #: Recipe in full: time limits and prior are not part of the digest.
+    recipe: Mapped[dict[str, Any]]
+    benchmark: Mapped[dict[str, Any]]
+    policy: Mapped[dict[str, Any]]
+    requested_by: Mapped[str] = mapped_column(String(200))
+    #: ``command line``, ``api``, ``form`` or ``alert``.
+    origin: Mapped[str] = mapped_column(String(32))
+    created_at: Mapped[datetime] = mapped_column(index=True)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    cancel_requested_at: Mapped[datetime | None]
+    #: Wall seconds conducted so far, without the time nobody conducted it.
+    active_seconds: Mapped[float] = mapped_column(Float, default=0.0)
+    #: Problem (message, field, kind) of a failed bisection.
+    error: Mapped[dict[str, Any] | None]
+    #: The JSON verdict of design.md §8, rewritten while running, final when finished.
+    verdict: Mapped[dict[str, Any] | None]
+    #: What the points say now, for charts: levels, step probabilities, threshold, offsets.
+    belief: Mapped[dict[str, Any] | None]
+    #: Process that conducts it, and until when it may be believed alive.
+    lease_owner: Mapped[str | None] = mapped_column(String(200))
+    lease_expires_at: Mapped[datetime | None]
+
+
+class CandidateRow(Base):
+    """A position of a bisection's axis; position 0 is the earlier end."""
+
+    __tablename__ = "candidates"
+    __table_args__ = (Index("ix_candidates_sha", "sha"),)
+
+    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    sha: Mapped[str] = mapped_column(String(64))
+    tree: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(Text)
+    author: Mapped[str] = mapped_column(Text)
+    committed_at: Mapped[datetime]
+    #: Relative prior weight of a step at this position; 0 for position 0.
+    weight: Mapped[float]
+    #: Relations among the candidates (reverted_by, rollback_of, ...).
+    relations: Mapped[list[Any]]
+
+
+class BuildRow(Base):
+    """One attempt to build a tree by a recipe."""
+
+    __tablename__ = "builds"
+    __table_args__ = (
+        Index("ix_builds_tree_recipe_digest", "tree", "recipe_digest"),
+        Index("ix_builds_bisection_id", "bisection_id"),
+        # Two bisections that ask for the same tree share one build.
+        Index(
+            "uq_builds_active",
+            "tree",
+            "recipe_digest",
+            unique=True,
+            sqlite_where=_ACTIVE,
+            postgresql_where=_ACTIVE,
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))
+    tree: Mapped[str] = mapped_column(String(64))
+    recipe_digest: Mapped[str] = mapped_column(String(64))
+    commit_sha: Mapped[str] = mapped_column(String(64))
+    state: Mapped[WorkState]
+    attempt: Mapped[int] = mapped_column(default=1)
+    #: Process that started it; its death makes the build lost.
+    owner: Mapped[str] = mapped_column(String(200))
+    failure_kind: Mapped[FailureKind | None]
+    cause: Mapped[str] = mapped_column(Text, default="")
+    advice: Mapped[str] = mapped_column(Text, default="")
+    lines: Mapped[list[Any]]
+    environment: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    seconds: Mapped[float | None]
+
+
+class WheelRow(Base):
+    """A built artifact of (tree, recipe)."""
+
+    __tablename__ = "wheels"
+    __table_args__ = (UniqueConstraint("tree", "recipe_digest"),)
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    tree: Mapped[str] = mapped_column(String(64))
+    recipe_digest: Mapped[str] = mapped_column(String(64))
+    commit_sha: Mapped[str] = mapped_column(String(64), index=True)
+    build_id: Mapped[str | None] = mapped_column(ForeignKey("builds.id"))
+    filename: Mapped[str] = mapped_column(Text)
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    #: Key in the artifact store.
+    artifact: Mapped[str] = mapped_column(String(200))
+    created_at: Mapped[datetime]
+
+
+class RunRow(Base):
+    """One process start of a benchmark on one wheel on one host."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_bisection_id", "bisection_id"),
+        Index("ix_runs_wheel_id_benchmark_digest", "wheel_id", "benchmark_digest"),
+    )
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    position: Mapped[int]
+    wheel_id: Mapped[str] = mapped_column(ForeignKey("wheels.id"))
+    benchmark_digest: Mapped[str] = mapped_column(String(64))
+    host: Mapped[str] = mapped_column(String(200))
+    purpose: Mapped[Purpose]
+    #: For verification: the pair of positions compared.
+    pair_before: Mapped[int | None]
+    pair_after: Mapped[int | None]
+    state: Mapped[WorkState]
+    owner: Mapped[str] = mapped_column(String(200))
+    failure_kind: Mapped[FailureKind | None]
+    cause: Mapped[str] = mapped_column(Text, default="")
+    advice: Mapped[str] = mapped_column(Text, default="")
+    lines: Mapped[list[Any]]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    seconds: Mapped[float | None]
+
+
+class PointRow(Base):
+    """One measured value. Append-only; rejected ones are kept with their reason."""
+
+    __tablename__ = "points"
+    __table_args__ = (
+        Index("ix_points_benchmark_digest_tree", "benchmark_digest", "tree"),
+        Index("ix_points_bisection_id_measured_at", "bisection_id", "measured_at"),
+    )
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), unique=True)
+    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    wheel_id: Mapped[str] = mapped_column(ForeignKey("wheels.id"))
+    #: Tree and recipe of the wheel: points serve every axis on which the tree stands.
+    tree: Mapped[str] = mapped_column(String(64))
+    recipe_digest: Mapped[str] = mapped_column(String(64))
+    commit_sha: Mapped[str] = mapped_column(String(64), index=True)
+    benchmark_digest: Mapped[str] = mapped_column(String(64))
+    host: Mapped[str] = mapped_column(String(200))
+    purpose: Mapped[Purpose]
+    pair_before: Mapped[int | None]
+    pair_after: Mapped[int | None]
+    value: Mapped[float]
+    unit: Mapped[str] = mapped_column(String(64))
+    #: Values within the process, warm-up dropped.
+    within: Mapped[list[Any]]
+    measured_at: Mapped[datetime]
+    seconds: Mapped[float]
+    environment: Mapped[dict[str, Any]]
+    #: Empty, or why the point does not count.
+    rejected: Mapped[str] = mapped_column(Text, default="")
+
+
+class DecisionRow(Base):
+    """One thing the planner chose, with its reason in words and numbers."""
+
+    __tablename__ = "decisions"
+    __table_args__ = (Index("ix_decisions_bisection_id_id", "bisection_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    #: ``build``, ``run``, ``finish`` or ``note``.
+    kind: Mapped[str] = mapped_column(String(16))
+    position: Mapped[int | None]
+    host: Mapped[str | None] = mapped_column(String(200))
+    purpose: Mapped[Purpose | None]
+    reason: Mapped[str] = mapped_column(Text)
+    #: Build or run that carried it out.
+    work_id: Mapped[str | None] = mapped_column(String(26))
+    at: Mapped[datetime]
+
+
+class EventRow(Base):
+    """Something happened to a bisection; pages and clients follow by id."""
+
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_bisection_id_id", "bisection_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    kind: Mapped[str] = mapped_column(String(32))
+    data: Mapped[dict[str, Any]]
+    at: Mapped[datetime]
