@@ -1,0 +1,1 @@
+"""Pure: revisions, search, statistics, verdicts. No I/O, no clock, no unseeded randomness."""
