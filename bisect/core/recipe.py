@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from perfbisect.core.states import Better
 
@@ -25,6 +25,12 @@ class ReaderKind(StrEnum):
 
     REGEX = "regex"
     JSON = "json"
+    PERFZERO = "perfzero"
+    BENCHMARK_METRIC = "benchmark-metric"
+    KERAS_TIME_HISTORY = "keras-time-history"
+    TF_CNN_BENCHMARKS = "tf-cnn-benchmarks"
+    ORBIT = "orbit"
+    PYTEST_BENCHMARK = "pytest-benchmark"
 
 
 class Take(StrEnum):
@@ -61,7 +67,7 @@ def _set_fields(value: Recipe | Benchmark, without: Collection[str]) -> dict[str
 class Recipe:
     """How a revision becomes a wheel. Durations are seconds."""
 
-    __pydantic_config__ = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     name: str
     kind: RecipeKind
@@ -123,17 +129,18 @@ class Recipe:
 class Metric:
     """How a metric is read from what the benchmark printed."""
 
-    __pydantic_config__ = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     reader: ReaderKind = ReaderKind.REGEX
-    #: regex: one capturing group, the value.
+    #: regex: one capturing group, or one named ``value``.
     pattern: str = ""
-    #: json: dotted path of the value, e.g. ``metrics.0.value``.
+    #: json: dotted path of the value or values, e.g. ``metrics.0.value`` or ``runs.*.seconds``.
+    #: perfzero: name of the metric; empty: ``exp_per_second``. pytest-benchmark: name of the test.
     path: str = ""
-    #: Read this file (relative to the run's directory) rather than the output.
+    #: Read this file (relative to the run's directory, may be a glob) rather than the output.
     file: str = ""
     take: Take = Take.MEDIAN
-    #: Leading values dropped as warm-up.
+    #: Leading values dropped as warm-up, on top of what the reader's tool defines as warm-up.
     skip: int = 0
 
 
@@ -141,7 +148,7 @@ class Metric:
 class Benchmark:
     """A command, how its metric is read, and what it needs. Durations are seconds."""
 
-    __pydantic_config__ = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     name: str
     #: ``{python}`` has the wheel installed, ``{artifact}`` is the directory of unpacked artifacts,
