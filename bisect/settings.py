@@ -30,6 +30,13 @@ class Settings(BaseSettings):
     port: int = Field(default=8080, ge=1, le=65535)
     #: Repositories that may be submitted by API and form, besides those already known.
     allowed_repositories: list[str] = Field(default_factory=list)
+    #: Whether API and form may define recipes and benchmarks themselves, which runs any command
+    #: they like on this machine; else they name known ones.
+    allow_inline: bool = False
+    #: Host names that the service answers to; empty: loopback names when bound to loopback, else any.
+    allowed_hosts: list[str] = Field(default_factory=list)
+    #: Largest body of a request, bytes.
+    max_body_bytes: int = Field(default=1_000_000, ge=1024)
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
 
