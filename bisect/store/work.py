@@ -170,15 +170,29 @@ def _close(row: BuildRow | RunRow, result: BuildSuccess | RunSuccess | Failure |
     row.lines = list(result.lines)
 
 
+def any_lost(session: Session) -> bool:
+    """Return whether a build or run is under way whose process is gone."""
+    owners = {
+        *session.scalars(select(BuildRow.owner).where(BuildRow.state.in_(ACTIVE)).distinct()),
+        *session.scalars(select(RunRow.owner).where(RunRow.state.in_(ACTIVE)).distinct()),
+    }
+    return any(owner_is_dead(owner) for owner in owners)
+
+
 def mark_lost(session: Session) -> Lost:
     """Close the builds and runs whose process is gone; return what has to be cleaned up."""
     builds = _dead(session.scalars(select(BuildRow).where(BuildRow.state.in_(ACTIVE))))
     runs = _dead(session.scalars(select(RunRow).where(RunRow.state.in_(ACTIVE))))
-    for row in (*builds, *runs):
+    _lose(builds)
+    _lose(runs)
+    return Lost(tuple(row.id for row in builds), tuple(row.id for row in runs))
+
+
+def _lose(rows: Iterable[BuildRow | RunRow]) -> None:
+    for row in rows:
         row.state = WorkState.LOST
         row.cause = "the process that started it is gone"
         row.finished_at = now()
-    return Lost(tuple(row.id for row in builds), tuple(row.id for row in runs))
 
 
 def _dead(rows: Iterable[_Row]) -> list[_Row]:

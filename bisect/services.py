@@ -1,0 +1,83 @@
+"""What the command line, the API and the conductor share: settings, database, artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from perfbisect.core.states import BisectionState
+from perfbisect.errors import ConflictError, NotFoundError
+from perfbisect.settings import Settings
+from perfbisect.store import bisections
+from perfbisect.store.artifacts import FsspecArtifactStore
+from perfbisect.store.database import Database, now, open_database
+from perfbisect.store.tables import BisectionRow, RepositoryRow
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Open resources of one process."""
+
+    settings: Settings
+    database: Database
+    artifacts: FsspecArtifactStore
+
+    @classmethod
+    def open(cls, settings: Settings) -> Services:
+        """Create the data directory, open the database and migrate it.
+
+        Raises:
+            TransientError: the database can't be opened.
+        """
+        directories = (
+            settings.data_dir,
+            settings.mirrors_dir,
+            settings.logs_dir,
+            settings.cache_dir,
+            settings.work_dir,
+        )
+        for directory in directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        artifacts = FsspecArtifactStore(
+            str(settings.artifacts_dir), settings.cache_dir / "artifacts"
+        )
+        return cls(settings, open_database(settings.url), artifacts)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+
+def request_cancel(services: Services, bisection_id: str) -> None:
+    """Ask for the end of a bisection; whoever conducts it does the rest.
+
+    Raises:
+        NotFoundError: no such bisection.
+        ConflictError: it is finished.
+    """
+    with services.database.write() as session:
+        row = session.get(BisectionRow, bisection_id)
+        if row is None:
+            raise NotFoundError(
+                f"no bisection '{bisection_id}'", field="bisection_id", value=bisection_id
+            )
+        if row.state is BisectionState.FINISHED:
+            raise ConflictError(
+                f"bisection {bisection_id} is finished ({row.outcome}): there is nothing to cancel",
+                field="bisection_id",
+                value=bisection_id,
+            )
+        if row.cancel_requested_at is None:
+            row.cancel_requested_at = now()
+            bisections.add_event(session, row.id, "cancel_requested", {})
+
+
+def known_repository(services: Services, name_or_url: str) -> RepositoryRow | None:
+    """Return the repository of this name or URL, if it was ever submitted."""
+    with services.database.read() as session:
+        return session.scalar(
+            select(RepositoryRow).where(
+                (RepositoryRow.name == name_or_url) | (RepositoryRow.url == name_or_url)
+            )
+        )

@@ -1,0 +1,174 @@
+"""From rows to requests that an engine can carry out, and the clearing up afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import delete, select, update
+
+from perfbisect.config import benchmark_from_dict, recipe_from_dict
+from perfbisect.errors import TransientError
+from perfbisect.git.source import parse_source
+from perfbisect.ports import BuildRequest, RunRequest
+from perfbisect.processes import kill_leftovers
+from perfbisect.services import Services
+from perfbisect.store.database import new_id
+from perfbisect.store.tables import (
+    BenchmarkRow,
+    BisectionRow,
+    PointRow,
+    RepositoryRow,
+    RunRow,
+    WheelRow,
+)
+
+
+def mirror_path(services: Services, url: str) -> Path:
+    """Return where the mirror of a repository is, whether or not it is there yet."""
+    return services.settings.mirrors_dir / parse_source(url, allow_local=True).name
+
+
+class WorkOrders:
+    """Makes build and run requests; knows every directory that work leaves behind."""
+
+    def __init__(
+        self, services: Services, clean_containers: Callable[[str], None] | None = None
+    ) -> None:
+        """Make one.
+
+        Args:
+            clean_containers: removes containers that lost work left behind.
+        """
+        self._services = services
+        self._settings = services.settings
+        self._clean_containers = clean_containers
+
+    def build_request(
+        self, row: BisectionRow, build_id: str, tree: str, commit: str
+    ) -> BuildRequest:
+        """Return the order for one build."""
+        with self._services.database.read() as session:
+            url = session.get_one(RepositoryRow, row.repository_id).url
+        return BuildRequest(
+            id=build_id,
+            mirror=mirror_path(self._services, url),
+            commit=commit,
+            tree=tree,
+            recipe=recipe_from_dict(row.recipe),
+            work_dir=self._scratch(build_id),
+            log_path=self._settings.logs_dir / f"{build_id}.log",
+            cache_dir=self._settings.cache_dir,
+        )
+
+    def run_request(
+        self, row: BisectionRow, run_id: str, wheel: tuple[Path, str], host: str
+    ) -> RunRequest:
+        """Return the order for one run of a wheel, given as its path and SHA-256."""
+        return RunRequest(
+            id=run_id,
+            wheel=wheel[0],
+            wheel_sha256=wheel[1],
+            benchmark=benchmark_from_dict(row.benchmark),
+            benchmark_dir=self._benchmark_dir(row.benchmark_digest),
+            host=host,
+            work_dir=self._scratch(run_id),
+            log_path=self._settings.logs_dir / f"{run_id}.log",
+            cache_dir=self._settings.cache_dir,
+        )
+
+    def fetch_wheel(self, wheel_id: str) -> tuple[Path, str]:
+        """Return a wheel's verified file under its own name, and its SHA-256.
+
+        Raises:
+            NotFoundError: its content is gone.
+            TransientError: its content is damaged or can't be read.
+        """
+        with self._services.database.read() as session:
+            wheel = session.get_one(WheelRow, wheel_id)
+        content = self._services.artifacts.fetch(wheel.artifact)
+        # pip reads the name of a wheel's file: the content-addressed one would not do.
+        named = self._settings.cache_dir / "wheels" / wheel.sha256 / Path(wheel.filename).name
+        _link(content, named)
+        return named, wheel.sha256
+
+    def forget_wheel(self, wheel_id: str) -> None:
+        """Forget a wheel whose content is gone or damaged, so that it is built again.
+
+        Points keep their wheel: then only its content is unlinked and the row gets a new content
+        by the next build.
+        """
+        with self._services.database.write() as session:
+            wheel = session.get_one(WheelRow, wheel_id)
+            self._services.artifacts.remove(wheel.artifact)
+            shutil.rmtree(self._settings.cache_dir / "wheels" / wheel.sha256, ignore_errors=True)
+            used = session.scalar(select(PointRow.id).where(PointRow.wheel_id == wheel_id).limit(1))
+            ran = session.scalar(select(RunRow.id).where(RunRow.wheel_id == wheel_id).limit(1))
+            if used is None and ran is None:
+                session.execute(delete(WheelRow).where(WheelRow.id == wheel_id))
+            else:
+                # A gone wheel keeps its row for its points but stands on no axis any more.
+                session.execute(
+                    update(WheelRow)
+                    .where(WheelRow.id == wheel_id)
+                    .values(recipe_digest=f"gone:{new_id()}")
+                )
+
+    def clean(self, work_id: str) -> None:
+        """Remove the scratch directory of work that ended."""
+        shutil.rmtree(self._settings.work_dir / work_id, ignore_errors=True)
+
+    def clean_lost(self, work_id: str) -> None:
+        """Kill and remove everything that work of a dead process left on this machine."""
+        kill_leftovers(work_id)
+        if self._clean_containers is not None:
+            self._clean_containers(work_id)
+        self.clean(work_id)
+
+    def _scratch(self, work_id: str) -> Path:
+        directory = self._settings.work_dir / work_id
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _benchmark_dir(self, digest: str) -> Path:
+        """Return a directory with the benchmark's files as they were when it was submitted."""
+        target = self._settings.cache_dir / "benchmarks" / digest
+        if target.is_dir():
+            return target
+        with self._services.database.read() as session:
+            files = session.get_one(BenchmarkRow, digest).files
+        partial = target.with_name(f"{digest}.{new_id()}")
+        partial.mkdir(parents=True)
+        for name, key in files.items():
+            copy = partial / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self._services.artifacts.fetch(key), copy)
+        try:
+            partial.rename(target)
+        except OSError:
+            # Another thread or process was first.
+            shutil.rmtree(partial, ignore_errors=True)
+            if not target.is_dir():
+                raise
+        return target
+
+
+def _link(content: Path, named: Path) -> None:
+    """Give a file a second name, by hard link where the file system allows it."""
+    if named.exists() and named.stat().st_size == content.stat().st_size:
+        return
+    try:
+        named.parent.mkdir(parents=True, exist_ok=True)
+        named.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(content, named)
+            except OSError:
+                partial = named.with_name(f"{named.name}.{new_id()}")
+                shutil.copy(content, partial)
+                partial.replace(named)
+    except OSError as error:
+        raise TransientError(f"wheel {named.name} can't be laid out: {error}") from error
