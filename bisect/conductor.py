@@ -95,6 +95,10 @@ class Conductor:
             # The leases run out by themselves.
             log.warning("leases could not be released")
 
+    def request_stop(self) -> None:
+        """Ask the loop to end after this round; ``stop`` does the rest."""
+        self._stop.set()
+
     @property
     def alive(self) -> bool:
         """Whether the loop's thread is running."""
