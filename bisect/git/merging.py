@@ -1,0 +1,195 @@
+"""Three-way merges of trees without a working copy.
+
+``git merge-tree --write-tree`` merges commits, so each merge gets three synthetic ones: the base,
+and both sides with the base as their only parent. They lie in the object store, on no branch.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from hashlib import sha1, sha256
+from pathlib import Path
+from types import TracebackType
+
+from perfbisect.errors import InternalError
+from perfbisect.git.process import Git, GitError
+
+_WHO = "perfbisect <perfbisect@localhost> 0 +0000"
+
+#: Most conflicting files of which hunks are shown, most lines of one hunk, most hunks of one file.
+_MOST_FILES = 50
+_MOST_LINES = 60
+_MOST_HUNKS = 20
+#: Larger files are named without hunks, bytes.
+_LARGEST_FILE = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictFile:
+    """A file that two sides changed in ways that don't fit."""
+
+    path: str
+    #: Git's word for it, e.g. ``CONFLICT (contents)``; empty for a patch.
+    kind: str = ""
+    #: The places, each with its markers, as git would leave them in a working copy.
+    hunks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge gave: a tree, whole only if there are no conflicts."""
+
+    tree: str
+    conflicts: tuple[ConflictFile, ...] = ()
+
+
+class Merger:
+    """Merges trees of one repository; keeps a git process open, so close it or use ``with``."""
+
+    def __init__(self, git_dir: Path) -> None:
+        self._git = Git(git_dir)
+        self._writer: subprocess.Popen[bytes] | None = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="perfbisect-merge-")
+        self._known: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Merger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._writer is not None:
+            self._writer.communicate()
+            self._writer = None
+        self._scratch.cleanup()
+
+    def merge(self, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> Merged:
+        """Apply the difference from tree ``base`` to tree ``theirs`` to tree ``ours``.
+
+        Args:
+            labels: what the two sides are called in the hunks of a conflict.
+        """
+        if base in (ours, theirs):
+            # One side changed nothing: the other is the answer.
+            return Merged(theirs if base == ours else ours)
+        if ours == theirs:
+            return Merged(ours)
+        root = self._commit(base)
+        left, right = self._commit(ours, root), self._commit(theirs, root)
+        done = self._git.run(
+            "merge-tree", "--write-tree", "-z", "--end-of-options", left, right, ok=(0, 1)
+        )
+        if done.returncode == 0:
+            return Merged(done.stdout.rstrip(b"\0").decode())
+        tree, kinds = _read_conflicts(done.stdout)
+        names = {left: labels[0], right: labels[1]}
+        return Merged(tree, self._conflicts(tree, kinds, names))
+
+    def _commit(self, tree: str, parent: str = "") -> str:
+        """Return a synthetic commit of a tree."""
+        known = self._known.get((tree, parent))
+        if known is not None:
+            return known
+        above = f"parent {parent}\n" if parent else ""
+        body = f"tree {tree}\n{above}author {_WHO}\ncommitter {_WHO}\n\nperfbisect\n".encode()
+        sha = self._write(body)
+        # Its name is the digest of its text: what git wrote must be what was meant.
+        digest = (sha1 if len(tree) == 40 else sha256)(b"commit %d\0%s" % (len(body), body))
+        if sha != digest.hexdigest():
+            raise InternalError(f"git wrote {sha!r} where {digest.hexdigest()} was expected")
+        self._known[tree, parent] = sha
+        return sha
+
+    def _write(self, body: bytes) -> str:
+        with self._lock:
+            if self._writer is None:
+                self._writer = subprocess.Popen(
+                    self._git.command(
+                        ["hash-object", "-t", "commit", "-w", "--no-filters", "--stdin-paths"]
+                    ),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=self._git.environment,
+                )
+            assert self._writer.stdin is not None
+            assert self._writer.stdout is not None
+            file = Path(self._scratch.name) / "commit"
+            file.write_bytes(body)
+            self._writer.stdin.write(f"{file}\n".encode())
+            self._writer.stdin.flush()
+            return self._writer.stdout.readline().decode().strip()
+
+    def _conflicts(
+        self, tree: str, kinds: dict[str, str], names: dict[str, str]
+    ) -> tuple[ConflictFile, ...]:
+        found = []
+        for index, (path, kind) in enumerate(kinds.items()):
+            hunks = self._hunks(tree, path, names) if index < _MOST_FILES else ()
+            found.append(ConflictFile(path, kind, hunks))
+        return tuple(found)
+
+    def _hunks(self, tree: str, path: str, names: dict[str, str]) -> tuple[str, ...]:
+        try:
+            content, cut = self._git.head("cat-file", "blob", f"{tree}:{path}", limit=_LARGEST_FILE)
+        except GitError:
+            return ()
+        if cut or b"\0" in content:
+            return ()
+        text = content.decode("utf-8", "replace")
+        for sha, name in names.items():
+            text = text.replace(sha, name)
+        return cut_hunks(text)
+
+
+def cut_hunks(text: str) -> tuple[str, ...]:
+    """Return the regions between conflict markers, each after a line that says where it begins."""
+    hunks: list[str] = []
+    current: list[str] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("<<<<<<< ") and current is None:
+            current = [f"@@ line {number} @@"]
+        if current is None:
+            continue
+        if len(current) <= _MOST_LINES or line.startswith((">>>>>>> ", "=======")):
+            current.append(line)
+        if line.startswith(">>>>>>> "):
+            hunks.append("\n".join(current))
+            current = None
+    return tuple(hunks[:_MOST_HUNKS])
+
+
+def _read_conflicts(output: bytes) -> tuple[str, dict[str, str]]:
+    """Read ``merge-tree -z``: a tree; entries of the index; an empty token; messages.
+
+    Returns:
+        The tree, and path -> kind of conflict, in git's order.
+    """
+    tokens = [token.decode("utf-8", "replace") for token in output.split(b"\0")]
+    tree, place = tokens[0], 1
+    kinds: dict[str, str] = {}
+    while place < len(tokens) and tokens[place]:
+        # "<mode> <object> <stage>\t<path>"
+        kinds.setdefault(tokens[place].partition("\t")[2], "")
+        place += 1
+    place += 1
+    while place < len(tokens) and re.fullmatch(r"\d+", tokens[place]):
+        count = int(tokens[place])
+        paths, kind = tokens[place + 1 : place + 1 + count], tokens[place + 1 + count]
+        if kind.startswith("CONFLICT"):
+            for path in paths:
+                kinds[path] = kinds.get(path) or kind
+        place += count + 3
+    return tree, kinds
