@@ -23,8 +23,10 @@ Verdict = Mapping[str, Any]
 #: Characters of a commit's name that people see.
 SHORT = 10
 
-#: Codes of a verdict that mean the request was wrong, not the code under test.
-BAD_INPUT_CODES = frozenset({"ends_swapped", "bad-input", "not-found", "conflict"})
+#: Codes of a verdict that mean the request was wrong: its ends, its recipe or its benchmark.
+BAD_INPUT_CODES = frozenset(
+    {"bad-input", "ends_swapped", "end_unbuildable", "threshold_outside_ends"}
+)
 
 _EXIT_CODES = {
     Outcome.CULPRITS: 0,
@@ -46,8 +48,10 @@ POINT_COLUMNS = (
     "purpose",
     "rejected",
     "seconds",
+    "id",
     "run_id",
-    "wheel_sha256",
+    "bisection_id",
+    "wheel_id",
 )
 
 
@@ -107,6 +111,12 @@ def format_probability(probability: float | None) -> str:
     return f"{probability:.1%}"
 
 
+def printable(text: object) -> str:
+    """Return text from commits and logs on one line, without what a terminal would obey."""
+    flat = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else "?" for c in flat)
+
+
 def plural(count: int, noun: str) -> str:
     """Return ``1 run``, ``2 runs``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -129,7 +139,7 @@ def culprit_lines(verdict: Verdict) -> list[CulpritLine]:
     return [
         CulpritLine(
             commit=_name(culprit),
-            subject=str(culprit.get("subject") or ""),
+            subject=printable(culprit.get("subject") or ""),
             kind=str(culprit.get("kind", "")),
             before=format_value(culprit.get("before")),
             after=format_value(culprit.get("after")),
@@ -146,7 +156,7 @@ def culprit_lines(verdict: Verdict) -> list[CulpritLine]:
 def sentence(verdict: Verdict) -> str:
     """Return the verdict in one sentence (two where the outcome needs its reason)."""
     state, outcome = verdict.get("state"), verdict.get("outcome")
-    reason = str(verdict.get("reason") or "").rstrip(".")
+    reason = printable(verdict.get("reason") or "").rstrip(".")
     if outcome is None:
         return _unfinished(verdict, str(state))
     if outcome == Outcome.CULPRITS:
@@ -185,7 +195,7 @@ def _culprits_sentence(verdict: Verdict) -> str:
 
 
 def _one_culprit(culprit: Mapping[str, Any], unit: str) -> str:
-    subject = f' "{culprit["subject"]}"' if culprit.get("subject") else ""
+    subject = f' "{printable(culprit["subject"])}"' if culprit.get("subject") else ""
     proof = "verified" if culprit.get("verified") else "not verified"
     before, after = format_value(culprit.get("before")), format_value(culprit.get("after"))
     return (
@@ -261,8 +271,7 @@ def to_json(verdict: Verdict) -> str:
 
 def _markdown(text: object) -> str:
     """Escape text from commits and logs, so that it can't break a table or become markup."""
-    flat = " ".join(str(text).split())
-    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", flat)
+    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", printable(text))
 
 
 def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

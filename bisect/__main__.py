@@ -1,0 +1,5 @@
+"""``python -m perfbisect``."""
+
+from perfbisect.cli import main
+
+main()

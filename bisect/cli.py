@@ -1,0 +1,91 @@
+"""``perfbisect``: every command, and the one place where errors become exit codes.
+
+Exit codes: 0 answered, 1 not reproduced or inconclusive (also: out of budget, cancelled), 2 bad
+input, 3 failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from perfbisect.commands import database, demonstrate, machine, remote, search, serving, simulating
+from perfbisect.commands.options import say
+from perfbisect.errors import PerfbisectError
+from perfbisect.report import printable
+
+app = typer.Typer(
+    name="perfbisect",
+    help="Find every commit that changed a benchmark, prove each one, keep all the evidence.",
+    epilog="Exit codes: 0 answered, 1 not reproduced or inconclusive, 2 bad input, 3 failed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"perfbisect {version('perfbisect')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log what goes on inside, on standard error.")
+    ] = False,
+) -> None:
+    """Find every commit that changed a benchmark, prove each one, keep all the evidence."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.ERROR,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+app.command("bisect")(search.bisect)
+app.command("demo")(demonstrate.demo)
+app.command("serve")(serving.serve)
+app.command("simulate")(simulating.simulate)
+app.command("doctor")(machine.doctor)
+app.command("submit")(remote.submit)
+app.command("status")(remote.status)
+app.command("watch")(remote.watch)
+app.command("cancel")(remote.cancel)
+app.command("report")(remote.report)
+app.command("export")(search.export)
+app.add_typer(database.app, name="db")
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        app()
+    except PerfbisectError as error:
+        say(f"perfbisect: {_message(error)}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        say("perfbisect: interrupted")
+        sys.exit(1)
+    except BrokenPipeError:
+        # Whoever read the output (head, less) is gone; the interpreter must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _message(error: PerfbisectError) -> str:
+    """Return an error's message; its lines stay lines, but nothing else a terminal would obey."""
+    return "\n".join(printable(line) for line in error.message.splitlines())

@@ -1,0 +1,1 @@
+"""What each command of ``perfbisect`` does; ``cli.py`` puts them together."""

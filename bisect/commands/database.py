@@ -1,0 +1,62 @@
+"""``perfbisect db``: the schema of the database."""
+
+from __future__ import annotations
+
+import typer
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+
+from perfbisect.commands.options import AsJson, DatabaseUrl, DataDir, make_settings, print_json
+from perfbisect.errors import BadInputError, TransientError
+from perfbisect.store.database import Database, check_schema, upgrade
+
+app = typer.Typer(help="Create, upgrade and check the database.", no_args_is_help=True)
+
+
+def _open(data_dir: DataDir, database_url: DatabaseUrl) -> Database:
+    url = make_settings(data_dir=data_dir, database_url=database_url).url
+    try:
+        return Database(url)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise BadInputError(
+            "--database-url: not a database URL like 'sqlite:////path/perfbisect.db' or "
+            "'postgresql+psycopg://user@host/name'",
+            field="database_url",
+        ) from error
+
+
+@app.command("upgrade")
+def upgrade_command(
+    data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Bring the schema to the newest migration; creates the database where there is none."""
+    database = _open(data_dir, database_url)
+    try:
+        upgrade(database)
+    except OperationalError as error:
+        raise TransientError(f"the database can't be reached: {error.orig}") from error
+    finally:
+        database.close()
+    _report(database, as_json)
+
+
+@app.command("check")
+def check_command(
+    data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Verify that the schema is the one this version expects; changes nothing."""
+    database = _open(data_dir, database_url)
+    try:
+        check_schema(database)
+    except OperationalError as error:
+        raise TransientError(f"the database can't be reached: {error.orig}") from error
+    finally:
+        database.close()
+    _report(database, as_json)
+
+
+def _report(database: Database, as_json: bool) -> None:
+    where = database.engine.url.render_as_string(hide_password=True)
+    if as_json:
+        print_json({"database": where, "schema": "current"})
+    else:
+        typer.echo(f"The schema of {where} is current.")

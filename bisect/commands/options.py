@@ -1,0 +1,145 @@
+"""Options that several commands share, and what every command needs to speak."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from perfbisect.core.states import Find
+from perfbisect.errors import BadInputError
+from perfbisect.report import to_json
+from perfbisect.requests import BisectionRequest
+from perfbisect.settings import Settings
+
+Repo = Annotated[str, typer.Option("--repo", help="Repository under test: a local path or a URL.")]
+Good = Annotated[str, typer.Option("--good", help="Revision of the good end.")]
+Bad = Annotated[str, typer.Option("--bad", help="Revision of the bad end.")]
+RecipeName = Annotated[
+    str, typer.Option("--recipe", help="How to build: a name, or a TOML file (FILE or FILE#NAME).")
+]
+BenchmarkName = Annotated[
+    str,
+    typer.Option(
+        "--benchmark", help="What to measure: a name, or a TOML file (FILE or FILE#NAME)."
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(help="Where good ends: a value ('6000') or a share of the good end ('70%')."),
+]
+MinEffect = Annotated[str, typer.Option(help="Smallest relative change worth naming.")]
+FindWhat = Annotated[
+    Find, typer.Option("--find", help="The first crossing, all steps, or the step that fixed it.")
+]
+Confidence = Annotated[float, typer.Option(help="Probability the answer must reach.")]
+MaxRuns = Annotated[int | None, typer.Option(help="Stop after this many runs.")]
+MaxBuilds = Annotated[int | None, typer.Option(help="Stop after this many builds.")]
+MaxTime = Annotated[str | None, typer.Option(help="Stop after this long: '90m', '6h'.")]
+Probe = Annotated[
+    int, typer.Option(help="Measure this many positions even if the ends look alike.")
+]
+AllParents = Annotated[
+    bool, typer.Option("--all-parents", help="All commits of merges, not first parents only.")
+]
+Paths = Annotated[
+    list[str] | None,
+    typer.Option("--path", help="Only commits that touch this path; may be repeated."),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Where the database, wheels and logs are [env: PERFBISECT_DATA_DIR]."),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="SQLAlchemy URL; SQLite in the data directory [env: PERFBISECT_DATABASE_URL]."
+    ),
+]
+HostName = Annotated[
+    str | None,
+    typer.Option("--host", help="Name of this machine as a host [env: PERFBISECT_HOST_NAME]."),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
+]
+
+#: Field of a request -> the option that sets it, where they differ by more than dashes.
+_OPTION_NAMES = {"repository": "--repo", "paths": "--path"}
+
+
+def standard_output() -> Console:
+    """Return the console of answers."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+
+
+def standard_error() -> Console:
+    """Return the console of progress, remarks and errors."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def say(text: str) -> None:
+    """Print a remark for people on standard error."""
+    typer.echo(text, err=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a command."""
+    typer.echo(to_json(value))
+
+
+def requester() -> str:
+    """Return who asks: the user's login name, as far as the machine knows one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def make_settings(**chosen: Any) -> Settings:
+    """Return the settings of the environment, overridden by the options that were given.
+
+    Raises:
+        BadInputError: a setting can't be right; names it and its variable.
+    """
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if isinstance(given.get("data_dir"), Path):
+        given["data_dir"] = given["data_dir"].expanduser().absolute()
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        item = error.errors()[0]
+        name = str(item["loc"][0]) if item["loc"] else ""
+        raise BadInputError(
+            f"setting {name} (PERFBISECT_{name.upper()}): {item['msg']}, not {item['input']!r}",
+            field=name,
+            value=item["input"],
+        ) from error
+
+
+def make_request(**fields: Any) -> BisectionRequest:
+    """Return the request of a command line.
+
+    Raises:
+        BadInputError: a field can't be right; names the option, the value and what would be.
+    """
+    try:
+        return BisectionRequest(**fields)
+    except ValidationError as error:
+        item = error.errors()[0]
+        name = str(item["loc"][0]) if item["loc"] else ""
+        option = option_name(name)
+        raise BadInputError(
+            f"{option}: {item['msg']}, not {item['input']!r}", field=option, value=item["input"]
+        ) from error
+
+
+def option_name(field: str) -> str:
+    """Return the option that sets a field of a request: ``min_effect`` is ``--min-effect``."""
+    return _OPTION_NAMES.get(field, f"--{field.replace('_', '-')}")
