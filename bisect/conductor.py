@@ -13,6 +13,7 @@ from perfbisect.core.facts import Action, Belief, Build, Finish, Plan, Policy, R
 from perfbisect.core.planner import believe
 from perfbisect.core.planner import plan as make_plan
 from perfbisect.core.states import BisectionState, FailureKind, Outcome
+from perfbisect.engines.failing import failure_of
 from perfbisect.errors import PerfbisectError, TransientError
 from perfbisect.gather import Axis, Capacity, Gathered, gather, load_axis
 from perfbisect.ports import BuildDone, Engine, RunDone
@@ -71,6 +72,7 @@ class Conductor:
         self._active: dict[str, _Active] = {}
         #: Builds and runs under way here: work id -> (bisection id, host; '' for builds).
         self._in_flight: dict[str, tuple[str, str]] = {}
+        self._prepared = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -112,9 +114,8 @@ class Conductor:
         Args:
             on_tick: called after each round, to show progress.
         """
-        self._prepare()
         while not self._stop.is_set():
-            self._round()
+            self._repeat(self._round)
             if on_tick is not None:
                 on_tick()
             with self._database.read() as session:
@@ -124,28 +125,32 @@ class Conductor:
     def _loop(self) -> None:
         while not self._stop.is_set():
             try:
-                self._prepare()
-                break
-            except TransientError as error:
-                log.warning("conductor: %s; trying again", error)
-                self._stop.wait(1.0)
-        while not self._stop.is_set():
-            try:
-                self._round()
-            except TransientError as error:
-                log.warning("conductor: %s; trying again", error)
-                self._stop.wait(1.0)
+                self._repeat(self._round)
             except Exception:
                 log.exception("conductor: unforeseen error; trying again")
                 self._stop.wait(1.0)
 
+    def _repeat(self, step: Callable[[], None]) -> None:
+        """Do a step of the loop; while the database can't be written, wait and do it again."""
+        while not self._stop.is_set():
+            try:
+                step()
+            except TransientError as error:
+                log.warning("conductor: %s; trying again", error)
+                self._stop.wait(1.0)
+            else:
+                return
+
     def _prepare(self) -> None:
-        self._recover()
+        if self._prepared:
+            return
         with self._database.write() as session:
             for host in self._engine.hosts():
                 work.remember_host(session, host.name, host.pool, host.facts)
+        self._prepared = True
 
     def _round(self) -> None:
+        self._prepare()
         self._wait_for_news()
         self._recover()
         self._adopt()
@@ -175,11 +180,16 @@ class Conductor:
             self._record(news)
 
     def _record(self, news: BuildDone | RunDone) -> None:
+        try:
+            if isinstance(news, BuildDone):
+                self._recorder.build(news)
+            else:
+                self._recorder.run(news)
+        except TransientError:
+            # What was measured must not be lost because the database was busy.
+            self._news.put(news)
+            raise
         self._in_flight.pop(news.id, None)
-        if isinstance(news, BuildDone):
-            self._recorder.build(news)
-        else:
-            self._recorder.run(news)
         self._orders.clean(news.id)
         # A wheel may be what another bisection waits for, and a slot is free for anybody.
         for item in self._active.values():
@@ -327,8 +337,11 @@ class Conductor:
                 {"build_id": build_id, "position": action.position, "sha": commit},
             )
         self._in_flight[build_id] = (row.id, "")
-        request = self._orders.build_request(row, build_id, tree, commit)
-        self._engine.submit_build(request, self._news.put)
+        try:
+            request = self._orders.build_request(row, build_id, tree, commit)
+            self._engine.submit_build(request, self._news.put)
+        except (OSError, PerfbisectError) as error:
+            self._news.put(BuildDone(build_id, failure_of(error)))
         return True
 
     def _start_run(self, row: BisectionRow, item: _Active, gathered: Gathered, action: Run) -> bool:
@@ -362,9 +375,11 @@ class Conductor:
                 },
             )
         self._in_flight[run_id] = (row.id, action.host)
-        self._engine.submit_run(
-            self._orders.run_request(row, run_id, wheel, action.host), self._news.put
-        )
+        try:
+            request = self._orders.run_request(row, run_id, wheel, action.host)
+            self._engine.submit_run(request, self._news.put)
+        except (OSError, PerfbisectError) as error:
+            self._news.put(RunDone(run_id, failure_of(error)))
         return True
 
     # ------------------------------------------------------------------ ends

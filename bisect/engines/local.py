@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from perfbisect.core.states import FailureKind
-from perfbisect.errors import BadInputError, TransientError
+from perfbisect.engines.failing import failure_of
 from perfbisect.ports import (
     BuildDone,
     Builder,
@@ -159,15 +158,9 @@ class LocalEngine:
             return None if token.cancelled else work()
         except CancelledWork:
             return None
-        except TransientError as error:
-            return Failure(FailureKind.TRANSIENT, error.message)
-        except OSError as error:
-            return Failure(FailureKind.TRANSIENT, f"{type(error).__name__}: {error}")
-        except BadInputError as error:
-            return Failure(FailureKind.OURS, error.message)
         except Exception as error:
             log.exception("unforeseen error in %s", work_id)
-            return Failure(FailureKind.OURS, f"{type(error).__name__}: {error}")
+            return failure_of(error)
         finally:
             with self._guard:
                 self._tokens.pop(work_id, None)

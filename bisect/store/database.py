@@ -93,9 +93,16 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """Yield a session for queries only; nothing is committed."""
-        with self._read() as session:
-            yield session
+        """Yield a session for queries only; nothing is committed.
+
+        Raises:
+            TransientError: the database can't be reached.
+        """
+        try:
+            with self._read() as session:
+                yield session
+        except OperationalError as error:
+            raise TransientError(f"the database could not be read: {error.orig}") from error
 
     def close(self) -> None:
         """Close all connections."""
