@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated
 
@@ -70,10 +71,14 @@ app.command("export")(search.export)
 app.add_typer(database.app, name="db")
 
 
-def main() -> None:
-    """Run the command line and end the process with its exit code."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code.
+
+    Args:
+        arguments: None: those that the process was started with.
+    """
     try:
-        app()
+        app(list(arguments) if arguments is not None else None)
     except PerfbisectError as error:
         say(f"perfbisect: {_message(error)}")
         sys.exit(error.exit_code)

@@ -37,6 +37,9 @@ _EXIT_CODES = {
     Outcome.FAILED: 3,
 }
 
+#: Commits of a set that are named one by one.
+_LISTED = 10
+
 #: Columns of points in CSV, in this order; further keys of a point are left out.
 POINT_COLUMNS = (
     "measured_at",
@@ -126,7 +129,11 @@ def _name(culprit: Mapping[str, Any]) -> str:
     commits = culprit.get("commits") or []
     if len(commits) == 1:
         return short(commits[0])
-    return f"one of {len(commits)} commits" if commits else "an unknown commit"
+    if not commits:
+        return "an unknown commit"
+    # A resolved set can't be told apart; an unresolved one could still be narrowed down.
+    more = "" if culprit.get("resolved", True) else ", not narrowed down yet"
+    return f"one of {len(commits):,} commits ({short(commits[0])}..{short(commits[-1])}{more})"
 
 
 def _relation(relation: Mapping[str, Any]) -> str:
@@ -274,6 +281,12 @@ def _markdown(text: object) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", printable(text))
 
 
+def _list(commits: Sequence[str]) -> str:
+    names = ", ".join(short(sha) for sha in commits[:_LISTED])
+    left = len(commits) - _LISTED
+    return f"{names} and {left:,} more" if left > 0 else names
+
+
 def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     lines += [f"| {' | '.join(_markdown(cell) for cell in row)} |" for row in rows]
@@ -298,7 +311,7 @@ def to_markdown(verdict: Verdict, decisions: Iterable[Mapping[str, Any]] = ()) -
         ]  # fmt: skip
         lines += ["", *_markdown_table((*header, "probability", "verified", "relations"), rows)]
         sets = [c for c in verdict.get("culprits") or () if len(c.get("commits") or ()) > 1]
-        lines += [f"\nOne of: {', '.join(short(sha) for sha in c['commits'])}" for c in sets]
+        lines += [f"\nOne of: {_list(c['commits'])}" for c in sets]
     details = [("Ends", ends_line(verdict)), ("Doubt", doubt_line(verdict))]
     lines += ["", *(f"- {name}: {_markdown(text)}" for name, text in details if text)]
     lines.append(f"- Cost: {cost_line(verdict)}")

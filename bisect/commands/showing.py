@@ -16,7 +16,6 @@ from perfbisect.report import (
     ends_line,
     printable,
     sentence,
-    short,
 )
 from perfbisect.services import Services
 
@@ -64,10 +63,8 @@ def _table(verdict: dict[str, Any]) -> Table:
     ):
         table.add_column(name, no_wrap=True)
     table.add_column("subject")
-    for line, culprit in zip(culprit_lines(verdict), verdict["culprits"], strict=True):
-        subject = "; ".join((line.subject, *line.relations))
-        if len(culprit.get("commits") or ()) > 1:
-            subject += f" [{', '.join(short(sha) for sha in culprit['commits'])}]"
+    for line in culprit_lines(verdict):
+        subject = "; ".join(text for text in (line.subject, *line.relations) if text)
         cells = (line.commit, line.kind, line.before, line.after, line.change, line.interval)
         table.add_row(
             *(Text(cell) for cell in (*cells, line.probability, line.verified)), Text(subject)
