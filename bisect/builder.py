@@ -1,0 +1,242 @@
+"""Revision + recipe -> wheel: with Docker or on this machine, by Bazel, pip or any command."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfbisect.building.artifacts import NoResultError, result_of, sha256_of
+from perfbisect.building.bazel_binaries import BazelBinaries
+from perfbisect.building.checkout import Checkout, remove, slot, sync_tree
+from perfbisect.building.failures import classify_file
+from perfbisect.building.local_place import LocalPlace
+from perfbisect.building.place import Directories, Place, Step, StepResult, Stopped
+from perfbisect.building.steps import steps_of
+from perfbisect.core.bazel_flags import check_options, left_out
+from perfbisect.core.recipe import RecipeKind
+from perfbisect.core.states import FailureKind
+from perfbisect.core.toolchain import TOOLCHAIN_FILES, ToolchainFacts, toolchain_facts
+from perfbisect.errors import BadInputError, PerfbisectError, TransientError
+from perfbisect.git.checkout import checkout_tree
+from perfbisect.git.process import Git
+from perfbisect.ports import (
+    Builder,
+    BuildRequest,
+    BuildSuccess,
+    CancelledWork,
+    CancelToken,
+    Failure,
+)
+from perfbisect.units import format_duration
+
+_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderSettings:
+    """What the builder is told about this machine."""
+
+    #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
+    docker_host: str = ""
+    #: Processes that compile at once; 0: as many as there are cores.
+    jobs: int = 0
+    #: Directory of Dockerfiles; None: those that travel with the package.
+    dockerfiles: Path | None = None
+    checkout: Checkout = checkout_tree
+
+
+def make_builder(settings: BuilderSettings | None = None) -> Builder:
+    """Return the builder of this machine; nothing is started or connected until it builds."""
+    return RecipeBuilder(settings or BuilderSettings())
+
+
+class RecipeBuilder:
+    """Builds by any recipe. Implements ``ports.Builder``."""
+
+    def __init__(self, settings: BuilderSettings) -> None:
+        self._settings = settings
+
+    def build(self, request: BuildRequest, cancel: CancelToken) -> BuildSuccess | Failure:
+        """Build, streaming the log to ``request.log_path``.
+
+        Raises:
+            CancelledWork: the token asked for the end, and nothing is left running.
+        """
+        started = time.monotonic()
+        try:
+            result: BuildSuccess | Failure = self._build(request, cancel, started)
+        except Stopped as stopped:
+            result = stopped.failure
+        except (PerfbisectError, OSError) as error:
+            if cancel.cancelled:
+                raise CancelledWork from error
+            result = failure_of(error)
+        if isinstance(result, Failure):
+            with contextlib.suppress(OSError):
+                _say(request.log_path, f"[failed ({result.kind}): {result.cause}]")
+        return replace(result, seconds=time.monotonic() - started)
+
+    def _build(self, request: BuildRequest, cancel: CancelToken, started: float) -> BuildSuccess:
+        recipe = request.recipe
+        if recipe.kind is RecipeKind.BAZEL:
+            check_options(recipe)
+        epoch = int(Git(request.mirror).text("show", "-s", "--format=%ct", request.commit, "--"))
+        with self._directories(request) as directories:
+            self._check_out(request, directories)
+            facts = read_facts(directories.src)
+            self._introduce(request, facts)
+            place = self._place(request, directories, facts, cancel, epoch)
+            steps = steps_of(recipe, facts, place, directories.home, epoch)
+            for step in steps:
+                deadline = started + recipe.timeout
+                _run(step, place, request, deadline - time.monotonic())
+            return _success(request, directories, place, facts, steps, epoch)
+
+    @contextlib.contextmanager
+    def _directories(self, request: BuildRequest) -> Iterator[Directories]:
+        """Lend the directories of a build: all fresh, but a kept tree for Bazel."""
+        recipe, work = request.recipe, request.work_dir
+        cache = request.cache_dir / ("docker" if recipe.docker else "local")
+        fresh = Directories(
+            src=work / "src",
+            out=work / "out",
+            home=work / "home",
+            cache=cache,
+            bazel_root=work / "bazel",
+        )
+        for stale in (fresh.src, fresh.out, fresh.home):
+            remove(stale)
+        if recipe.kind is not RecipeKind.BAZEL:
+            fresh.create()
+            yield fresh
+            return
+        name = f"{request.mirror.stem}-{recipe.toolchain}"
+        with slot(cache / "trees", name) as kept:
+            directories = replace(fresh, src=kept / "src", bazel_root=kept / "bazel")
+            directories.create()
+            yield directories
+
+    def _check_out(self, request: BuildRequest, directories: Directories) -> None:
+        incoming = directories.src.with_name("incoming")
+        remove(incoming)
+        self._settings.checkout(request.mirror, request.tree, request.commit, incoming)
+        sync_tree(incoming, directories.src)
+
+    def _introduce(self, request: BuildRequest, facts: ToolchainFacts) -> None:
+        """Open the log with what is built, and why in this way."""
+        lines = [f"[{request.recipe.name}: tree {request.tree} on commit {request.commit}]"]
+        if request.recipe.kind is RecipeKind.BAZEL:
+            reasons = (*facts.reasons, *left_out(request.recipe, facts))
+            lines += [f"[{reason}]" for reason in reasons]
+        _say(request.log_path, *lines)
+
+    def _place(
+        self,
+        request: BuildRequest,
+        directories: Directories,
+        facts: ToolchainFacts,
+        cancel: CancelToken,
+        epoch: int,
+    ) -> Place:
+        binaries = BazelBinaries(request.cache_dir, request.id)
+        return LocalPlace(
+            request, directories, binaries, cancel, epoch=epoch, jobs=self._settings.jobs
+        )
+
+
+def read_facts(src: Path) -> ToolchainFacts:
+    """Return the facts of a tree on disk."""
+    files = {}
+    for name in TOOLCHAIN_FILES:
+        path = src / name
+        # A link in the tree may lead anywhere on this machine.
+        if path.is_file() and path.resolve().is_relative_to(src.resolve()):
+            files[name] = path.read_text("utf-8", errors="replace")
+    return toolchain_facts(files)
+
+
+def failure_of(error: PerfbisectError | OSError) -> Failure:
+    """Say whose fault an exception is: a full disk passes, a wrong recipe does not."""
+    if isinstance(error, OSError):
+        if error.errno in _FULL_DISK:
+            advice = "Free space where the caches and work directories are."
+            return Failure(FailureKind.TRANSIENT, "the disk is full", (str(error),), advice)
+        return Failure(FailureKind.OURS, f"this machine can't build: {error}")
+    kind = FailureKind.TRANSIENT if isinstance(error, TransientError) else FailureKind.OURS
+    if isinstance(error, BadInputError) and error.field == "tree":
+        kind = FailureKind.PERMANENT
+    return Failure(kind, error.message)
+
+
+def _say(log_path: Path, *lines: str) -> None:
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("a", encoding="utf-8", errors="replace") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def _run(step: Step, place: Place, request: BuildRequest, timeout: float) -> None:
+    """Run a step; anything but success unwinds the build."""
+    _say(request.log_path, f"$ {step.shown}")
+    start = request.log_path.stat().st_size
+    result = place.run(step, max(timeout, 0.0))
+    if result.cancelled:
+        raise CancelledWork
+    if result.returncode == 0 and not result.timed_out and not result.log_error:
+        return
+    raise Stopped(_why(step, result, request, start))
+
+
+def _why(step: Step, result: StepResult, request: BuildRequest, start: int) -> Failure:
+    recipe = request.recipe
+    network = recipe.network or not recipe.docker
+    if result.log_error:
+        cause = f"the log can't be written: {result.log_error}"
+        return Failure(FailureKind.TRANSIENT, cause, advice="Free space where the logs are.")
+    told = classify_file(
+        request.log_path,
+        start,
+        summary=f"'{_shortened(step.shown)}' ended with status {result.returncode}",
+        network_allowed=network,
+    )
+    if result.timed_out:
+        cause = f"the build took longer than {format_duration(recipe.timeout)}"
+        advice = "Raise the recipe's timeout if other revisions need about as long."
+        return Failure(FailureKind.PERMANENT, cause, told.lines, advice)
+    if result.out_of_memory:
+        cause = f"the build needs more memory than its limit of {recipe.memory or 'the machine'}"
+        advice = "Give the build more memory (recipe: memory), or fewer jobs at once (cpus)."
+        return Failure(FailureKind.TRANSIENT, cause, told.lines, advice)
+    return told
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _success(
+    request: BuildRequest,
+    directories: Directories,
+    place: Place,
+    facts: ToolchainFacts,
+    steps: list[Step],
+    epoch: int,
+) -> BuildSuccess:
+    try:
+        path = result_of(directories.out, epoch=epoch)
+    except NoResultError as error:
+        kind = FailureKind.OURS if "wheels" in str(error) else FailureKind.PERMANENT
+        raise Stopped(Failure(kind, str(error))) from error
+    environment: dict[str, Any] = {
+        **place.environment,
+        "commands": [step.shown for step in steps],
+        "source_date_epoch": epoch,
+        "jobs": place.jobs,
+    }
+    if request.recipe.kind is RecipeKind.BAZEL:
+        environment["facts"] = list(facts.reasons)
+    return BuildSuccess(path, sha256_of(path), path.stat().st_size, 0.0, environment)
