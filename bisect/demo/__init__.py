@@ -1,0 +1,1 @@
+"""The demo: a small TensorFlow-shaped repository with known performance changes."""
