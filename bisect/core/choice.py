@@ -1,0 +1,338 @@
+"""Which runs and builds to start now: verification, anchors, and what tells most per second."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perfbisect.core.answer import Answer, Found
+from perfbisect.core.axis import Axis
+from perfbisect.core.candidates import (
+    Candidate,
+    chance_to_build,
+)
+from perfbisect.core.endings import duration
+from perfbisect.core.facts import Build, FloatArray, Observation, Run
+from perfbisect.core.inference import Inference
+from perfbisect.core.situation import Situation
+from perfbisect.core.states import Purpose
+from perfbisect.core.verification import Proof
+
+#: A resolved step this likely goes to verification.
+VERIFY_FROM = 0.9
+#: A host's runs between two looks at an anchor.
+ANCHOR_EVERY = 15
+#: A build that others in flight leave less than this (bits) to tell is not started ahead of them.
+SPECULATE_FROM = 0.2
+#: A run worth less than this share of the best rate is not started on a spare host.
+SPARE_SHARE = 0.1
+#: How much of a run's worth is left when another run about the same gap is in flight.
+OVERLAP = 0.5
+
+
+def name_of(axis: Axis, node: int) -> str:
+    """Return how a node is called in a reason."""
+    position = int(axis.representative[node])
+    return f"position {position:,} of {len(axis.node_at) - 1:,}"
+
+
+def verification_runs(
+    situation: Situation, inference: Inference, answer: Answer, hosts: list[str]
+) -> list[Run]:
+    """Return the next run of each open verification, and take its host off the list."""
+    runs: list[Run] = []
+    busy = {run.pair for run in situation.facts.running if run.purpose is Purpose.VERIFY}
+    for found in answer.found:
+        if not is_ready(found):
+            continue
+        run = _next_of_pair(situation, inference, found, hosts, busy)
+        if run is not None:
+            hosts.remove(run.host)
+            runs.append(run)
+    return runs
+
+
+def is_ready(found: Found) -> bool:
+    """Return whether a step is to be verified now."""
+    if not found.resolved or found.verification.proof is Proof.VERIFIED:
+        return False
+    if found.verification.pairs >= found.verification.most_pairs:
+        return False
+    # A refuted step that the search, with those points, still believes in gets more pairs.
+    refuted = found.verification.proof is Proof.REFUTED
+    return found.probability >= (0.99 if refuted else VERIFY_FROM)
+
+
+def _next_of_pair(
+    situation: Situation,
+    inference: Inference,
+    found: Found,
+    hosts: list[str],
+    busy: set[tuple[int, int] | None],
+) -> Run | None:
+    nodes, axis = inference.nodes, situation.axis
+    low, high = int(nodes[found.gap]), int(nodes[found.gap + 1])
+    pair = axis.span(low, high)
+    if pair in busy or not (axis.wheel[low] and axis.wheel[high]):
+        return None
+    known = inference.samples.hosts[found.verification.host] if found.verification.host >= 0 else ""
+    host = known if known in situation.facts.hosts else (hosts[0] if hosts else "")
+    if host not in hosts:
+        return None
+    earlier, later = found.verification.runs if host == known else (0, 0)
+    # A B B A: the order within a pair alternates, so that drift favours neither side.
+    turn = (earlier + later) // 2 % 2
+    first = earlier < later or (earlier == later and turn == 0)
+    position = int(axis.representative_of[pair[0] if first else pair[1]])
+    number = min(earlier, later) + 1
+    return Run(
+        position,
+        host,
+        Purpose.VERIFY,
+        pair,
+        f"verifies the step between positions {pair[0]:,} and {pair[1]:,}: pair {number}, "
+        f"{100 * found.probability:.0f}% likely so far",
+    )
+
+
+def anchor_run(situation: Situation, host: str, reason: str) -> Run:
+    """Return the next anchor run of a host: both ends in balanced order."""
+    axis = situation.axis
+    ends = int(axis.representative[0]), int(axis.representative[-1])
+    counts = _end_counts(situation, host)
+    turn = (counts[0] + counts[1]) // 2 % 2
+    end = 0 if counts[0] < counts[1] or (counts[0] == counts[1] and turn == 0) else 1
+    name = ("good", "bad")[end]
+    return Run(ends[end], host, Purpose.ANCHOR, None, f"{name} end on {host}: {reason}")
+
+
+def _end_counts(situation: Situation, host: str) -> tuple[int, int]:
+    """Return the runs of the good and the bad end on a host, in flight included."""
+    axis, facts = situation.axis, situation.facts
+    counts = [0, 0]
+    placed: list[Observation | Run] = [*facts.observations, *facts.running]
+    wheels = [int(axis.representative_of[item.position]) for item in placed if item.host == host]
+    for end, node in enumerate((0, -1)):
+        counts[end] = wheels.count(int(axis.representative[node]))
+    return counts[0], counts[1]
+
+
+def calibration_runs(situation: Situation, hosts: list[str]) -> list[Run]:
+    """Return anchor runs of hosts that have none yet, or none for a while."""
+    facts, axis = situation.facts, situation.axis
+    ends = {int(axis.representative[0]), int(axis.representative[-1])}
+    runs: list[Run] = []
+    for host in list(hosts):
+        mine = [
+            int(axis.representative_of[o.position])
+            for o in sorted(facts.observations, key=lambda o: o.at)
+            if o.host == host and o.purpose is not Purpose.HISTORY
+        ]
+        since = next((k for k, wheel in enumerate(reversed(mine)) if wheel in ends), len(mine))
+        if len(facts.hosts) > 1 and min(_end_counts(situation, host)) == 0:
+            reason = "its offset is not known yet"
+        elif since >= ANCHOR_EVERY:
+            reason = f"{since} runs since the last look at drift"
+        else:
+            continue
+        runs.append(anchor_run(situation, host, reason))
+        hosts.remove(host)
+    return runs
+
+
+@dataclass
+class Picks:
+    """Search runs chosen so far in this plan, to weigh the next one against."""
+
+    pending: Counter[int] = field(default_factory=Counter)
+
+    def share(self, situation: Situation, inference: Inference, candidate: Candidate) -> float:
+        """Return what is left of a candidate's worth beside the runs in flight."""
+        left = 1.0 / (1.0 + self.pending[candidate.node])
+        slot = _left_slot(inference, candidate.node)
+        for node, count in self.pending.items():
+            if node != candidate.node and abs(_left_slot(inference, node) - slot) <= 1:
+                left *= OVERLAP**count
+        return left
+
+
+def _left_slot(inference: Inference, node: int) -> int:
+    return int(np.searchsorted(inference.nodes, node, side="right")) - 1
+
+
+def search_runs(
+    situation: Situation,
+    inference: Inference,
+    ranked: list[Candidate],
+    hosts: list[str],
+    best_rate: float,
+) -> list[Run]:
+    """Return a different useful run for each host, measured wheels' references included."""
+    ready = [c for c in ranked if not c.needs_build]
+    picks = Picks(_pending_nodes(situation))
+    runs: list[Run] = []
+    for host in list(hosts):
+        scored = [(c.rate * picks.share(situation, inference, c), c) for c in ready]
+        if not scored:
+            break
+        rate, chosen = max(scored, key=lambda pair: (pair[0], -pair[1].node))
+        if rate <= 0.0 or ((runs or not situation.is_idle) and rate < SPARE_SHARE * best_rate):
+            break
+        node, reason = _with_parity(situation, inference, chosen, picks)
+        picks.pending[node] += 1
+        purpose = Purpose.ANCHOR if node in (0, situation.axis.last) else Purpose.SEARCH
+        runs.append(Run(int(situation.axis.representative[node]), host, purpose, None, reason))
+        hosts.remove(host)
+    return runs
+
+
+def _pending_nodes(situation: Situation) -> Counter[int]:
+    axis = situation.axis
+    pending: Counter[int] = Counter()
+    for run in situation.facts.running:
+        node = int(axis.node_at[run.position])
+        pending[node] += 1
+    return pending
+
+
+def _with_parity(
+    situation: Situation, inference: Inference, chosen: Candidate, picks: Picks
+) -> tuple[int, str]:
+    """Return the chosen node, or a reference that has been measured less often than it.
+
+    A decision about a node compares it with the levels on both sides; a level known worse than
+    the node itself would mislead.
+    """
+    slot = inference.slot_of(chosen.node)
+    runs = (int(inference.counts[slot]) if slot >= 0 else 0) + picks.pending[chosen.node] + 1
+    gap = _left_slot(inference, chosen.node)
+    sides = (_reach(inference, gap - (slot >= 0), -1), _reach(inference, gap + 1, 1))
+    for side in sides:
+        have = sum(int(inference.counts[s]) + picks.pending[int(inference.nodes[s])] for s in side)
+        usable = [s for s in side if situation.axis.wheel[inference.nodes[s]]]
+        if usable and have < runs:
+            node = int(inference.nodes[usable[-1]])
+            name = name_of(situation.axis, node)
+            return (
+                node,
+                f"{name}: its level is known from {have} runs only, the next choice has {runs - 1}",
+            )
+    return chosen.node, _reason(situation.axis, chosen)
+
+
+def _reach(inference: Inference, slot: int, direction: int) -> list[int]:
+    """Return the measured nodes from a slot outward that share its level."""
+    jump, last = inference.marginals.jump, len(inference.nodes) - 1
+    out: list[int] = []
+    while 0 <= slot <= last:
+        out.append(slot)
+        edge = slot if direction > 0 else slot - 1
+        if not 0 <= edge < len(jump) or jump[edge] >= 0.5:
+            break
+        slot += direction
+    return out
+
+
+def _reason(axis: Axis, candidate: Candidate) -> str:
+    text = name_of(axis, candidate.node)
+    if candidate.gap >= 0:
+        text += f": splits the {100 * candidate.probability:.0f}% likely gap"
+    else:
+        text += ": sharpens what is known of it"
+    runs = "1 run" if candidate.runs == 1 else f"{candidate.runs} runs"
+    return f"{text}; {candidate.bits:.2f} bits for {duration(candidate.seconds)} ({runs})"
+
+
+def search_builds(
+    situation: Situation, inference: Inference, ranked: list[Candidate], slots: int
+) -> list[Build]:
+    """Return builds that together tell most: cells of probability, cut evenly."""
+    if slots <= 0:
+        return []
+    fresh = [c for c in ranked if c.needs_build]
+    if slots == 1 and situation.is_idle and fresh:
+        best = fresh[0]
+        return [Build(int(situation.axis.representative[best.node]), _reason(situation.axis, best))]
+    cells = _cells(situation, inference)
+    cuts = _allot(cells, slots, idle=situation.is_idle)
+    chance = chance_to_build(
+        situation.axis, len(situation.facts.broken), situation.facts.builds_done
+    )
+    builds: list[Build] = []
+    for cell, count in zip(cells, cuts, strict=True):
+        for node in _cut(situation.axis, chance, cell, count):
+            bits = cell.probability * np.log2((count + 1.0) / count)
+            reason = (
+                f"{name_of(situation.axis, node)}: one of {count} cuts of a "
+                f"{100 * cell.probability:.0f}% likely gap; {bits:.2f} bits for "
+                f"{duration(situation.facts.costs.build_seconds)}"
+            )
+            builds.append(Build(int(situation.axis.representative[node]), reason))
+    return builds
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Part of a gap between nodes that are measured or being built."""
+
+    low: int
+    high: int
+    probability: float
+
+
+def _cells(situation: Situation, inference: Inference) -> list[_Cell]:
+    """Return the parts of gaps in which a build could tell something not yet on its way."""
+    axis, nodes = situation.axis, inference.nodes
+    out: list[_Cell] = []
+    for gap in np.flatnonzero(inference.wanted > 0.02).tolist():
+        low, high = int(nodes[gap]), int(nodes[gap + 1])
+        inner = np.arange(low + 1, high)
+        if np.any(axis.wheel[inner] & ~axis.broken[inner]):
+            continue  # A wheel is there: measuring it first is cheap, and may clear the gap.
+        cuts = [low, *inner[axis.building[inner]].tolist(), high]
+        whole = max(float(axis.mass[high] - axis.mass[low]), 1e-300)
+        for a, b in itertools.pairwise(cuts):
+            between = np.arange(a + 1, b)
+            if np.any(~axis.broken[between]):
+                share = float(axis.mass[b] - axis.mass[a]) / whole
+                out.append(_Cell(a, b, float(inference.wanted[gap]) * share))
+    return out
+
+
+def _allot(cells: list[_Cell], slots: int, *, idle: bool) -> list[int]:
+    """Give each slot to the cell where one more even cut tells most."""
+    cuts = [0] * len(cells)
+    room = [cell.high - cell.low - 1 for cell in cells]
+    for number in range(slots):
+        gains = [
+            cell.probability * np.log2((k + 2.0) / (k + 1.0)) if k < r else 0.0
+            for cell, k, r in zip(cells, cuts, room, strict=True)
+        ]
+        if not gains:
+            break
+        best = int(np.argmax(gains))
+        least = 0.0 if idle and number == 0 else SPECULATE_FROM
+        if gains[best] <= least:
+            break
+        cuts[best] += 1
+    return cuts
+
+
+def _cut(axis: Axis, chance: FloatArray, cell: _Cell, count: int) -> list[int]:
+    """Return ``count`` buildable nodes that cut a cell into even parts."""
+    inner = np.arange(cell.low + 1, cell.high)
+    inner = inner[~axis.broken[inner] & ~axis.building[inner]]
+    whole = max(float(axis.mass[cell.high] - axis.mass[cell.low]), 1e-300)
+    share = (axis.mass[inner] - axis.mass[cell.low]) / whole
+    chosen: list[int] = []
+    for number in range(1, count + 1):
+        off = (share - number / (count + 1)) * (count + 1)
+        worth = chance[inner] * np.maximum(1.0 - off**2, 1e-6)
+        worth[np.isin(inner, chosen)] = -1.0
+        best = int(np.argmax(worth)) if len(inner) else -1
+        if best >= 0 and worth[best] > 0:
+            chosen.append(int(inner[best]))
+    return chosen

@@ -1,0 +1,177 @@
+"""Exact posterior of a piecewise-constant mean with an unknown number of steps.
+
+The measured nodes form a chain. Between two neighbours the level jumps with a probability that
+grows with the prior mass between them (a jump process), to any level at least ``width`` grid points
+away. Levels live on a grid, so one forward and one backward pass are exact; everything is done for
+all noise scales at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfbisect.core.facts import FloatArray
+
+TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Where a jump may lead: evenly over all levels more than ``width`` points away."""
+
+    width: int
+    #: Probability that a jump goes down (gets worse).
+    down: float
+
+    def jump(self, mass: FloatArray) -> FloatArray:
+        """Move the mass of one jump forward along the chain; the last axis holds levels."""
+        return self._spread(mass, 1.0 - self.down, self.down)
+
+    def jump_back(self, mass: FloatArray) -> FloatArray:
+        """The same for messages that travel backward."""
+        return self._spread(mass, self.down, 1.0 - self.down)
+
+    def _spread(self, mass: FloatArray, upward: float, downward: float) -> FloatArray:
+        """Sum the mass below (times ``upward``) and above (times ``downward``) each level."""
+        count = mass.shape[-1]
+        width = min(self.width, count - 1)
+        below = np.cumsum(mass, axis=-1)
+        out = np.zeros_like(mass)
+        if width < count:
+            out[..., width + 1 :] = below[..., : count - width - 1] * (2.0 * upward / count)
+            above = below[..., -1:] - below[..., width : count - 1]
+            out[..., : count - width - 1] += above * (2.0 * downward / count)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Likelihoods of the M measured nodes, in order, and what may happen between them."""
+
+    #: Shape (M, S, G), each (m, s) scaled to a maximum of one.
+    likelihood: FloatArray
+    #: Shape (M, S): the logarithm of that scale.
+    log_scale: FloatArray
+    #: Shape (M - 1,): probability of a jump between neighbours.
+    hazard: FloatArray
+    kernel: Kernel
+    #: Shape (S,): log prior of each noise scale.
+    log_prior: FloatArray
+    levels: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Marginals:
+    """What the two passes tell."""
+
+    #: Shape (S,): posterior of the noise scale.
+    noise: FloatArray
+    #: Shape (M - 1,): probability of a jump between neighbours.
+    jump: FloatArray
+    #: Shape (M,): mean and standard deviation of each node's level.
+    level: FloatArray
+    level_sd: FloatArray
+    #: Shape (M - 1, 4): if there is a jump: mean before, mean after, mean and sd of the difference.
+    sizes: FloatArray
+    #: Log evidence of the chain, noise marginalised.
+    evidence: float
+    #: Messages: forward (M, S, G) includes the node's own likelihood, backward excludes it.
+    forward: FloatArray
+    backward: FloatArray
+
+
+def chain_of(
+    log_likelihood: FloatArray,
+    hazard: FloatArray,
+    kernel: Kernel,
+    log_prior: FloatArray,
+    levels: FloatArray,
+) -> Chain:
+    """Scale log likelihoods (M, S, G) so that they can be exponentiated."""
+    peak = log_likelihood.max(axis=2)
+    return Chain(np.exp(log_likelihood - peak[:, :, None]), peak, hazard, kernel, log_prior, levels)
+
+
+def forward_pass(chain: Chain) -> tuple[FloatArray, FloatArray]:
+    """Return the forward messages (M, S, G), each summing to one, and log evidence (S,)."""
+    likelihood, hazard = chain.likelihood, chain.hazard
+    messages = np.empty_like(likelihood)
+    evidence = chain.log_scale.sum(axis=0)
+    mass = likelihood[0] / likelihood.shape[2]
+    for index in range(len(likelihood)):
+        if index:
+            h = hazard[index - 1]
+            mass = ((1.0 - h) * mass + h * chain.kernel.jump(mass)) * likelihood[index]
+        total = mass.sum(axis=1, keepdims=True) + TINY
+        mass = mass / total
+        messages[index] = mass
+        evidence = evidence + np.log(total[:, 0])
+    return messages, evidence
+
+
+def backward_pass(chain: Chain) -> FloatArray:
+    """Return the backward messages (M, S, G), each summing to one."""
+    likelihood, hazard = chain.likelihood, chain.hazard
+    messages = np.empty_like(likelihood)
+    mass = np.full_like(likelihood[0], 1.0 / likelihood.shape[2])
+    messages[-1] = mass
+    for index in range(len(likelihood) - 2, -1, -1):
+        seen = mass * likelihood[index + 1]
+        h = hazard[index]
+        mass = (1.0 - h) * seen + h * chain.kernel.jump_back(seen)
+        mass = mass / (mass.sum(axis=1, keepdims=True) + TINY)
+        messages[index] = mass
+    return messages
+
+
+def solve(chain: Chain) -> Marginals:
+    """Run both passes and read off the marginals."""
+    forward, evidence = forward_pass(chain)
+    backward = backward_pass(chain)
+    score = evidence + chain.log_prior
+    peak = float(score.max())
+    noise = np.exp(score - peak)
+    total = float(noise.sum())
+    noise = noise / total
+    weights = noise[None, :, None]
+
+    level_mass = forward * backward
+    level_mass /= level_mass.sum(axis=2, keepdims=True) + TINY
+    level_mass = (level_mass * weights).sum(axis=1)
+    level = level_mass @ chain.levels
+    spread = np.maximum(level_mass @ chain.levels**2 - level**2, 0.0)
+    jump, sizes = _jumps(chain, forward, backward, noise)
+    return Marginals(
+        noise, jump, level, np.sqrt(spread), sizes, peak + float(np.log(total)), forward, backward
+    )
+
+
+def _jumps(
+    chain: Chain, forward: FloatArray, backward: FloatArray, noise: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the probability of a jump in each gap, and its size if there is one."""
+    before = forward[:-1]
+    after = (backward * chain.likelihood)[1:]
+    h = chain.hazard[:, None]
+    arrived = chain.kernel.jump(before)
+    stay = (1.0 - h) * (before * after).sum(axis=2)
+    landed = arrived * after
+    leap = h * landed.sum(axis=2)
+    probability = leap / (stay + leap + TINY)
+    # Noise scales under which the jump is likelier tell more about its size.
+    share = probability * noise + TINY
+    share = (share / share.sum(axis=1, keepdims=True))[:, :, None]
+    left = before * chain.kernel.jump_back(after)
+    sides = []
+    for mass in (left, landed):
+        mass = mass / (mass.sum(axis=2, keepdims=True) + TINY)
+        mass = (mass * share).sum(axis=1)
+        mean = mass @ chain.levels
+        sides.append((mean, np.maximum(mass @ chain.levels**2 - mean**2, 0.0)))
+    (mean_before, var_before), (mean_after, var_after) = sides
+    sizes = np.stack(
+        [mean_before, mean_after, mean_after - mean_before, np.sqrt(var_before + var_after)], axis=1
+    )
+    return (probability * noise).sum(axis=1), sizes
