@@ -35,11 +35,17 @@ def relations(path: Path, sha: str, tips: Sequence[str]) -> tuple[Relation, ...]
         "--regexp-ignore-case",
         "--extended-regexp",
         f"--grep={TELLING}",
-        "--ancestry-path",
         *reachable,
         f"^{sha}",
     )
     return relate([*earlier, *reversed(later)]).get(sha, ())
+
+
+def relations_between(path: Path, earlier: str, later: str) -> dict[str, tuple[Relation, ...]]:
+    """Return the relations among all commits of ``later`` that ``earlier`` has not, and itself."""
+    git = Git(path)
+    inside = _read(git, later, f"^{earlier}")
+    return relate([*_read(git, "--no-walk", earlier), *reversed(inside)])
 
 
 def _read(git: Git, *selection: str) -> list[Said]:

@@ -33,7 +33,7 @@ class ConflictFile:
     """A file that two sides changed in ways that don't fit."""
 
     path: str
-    #: Git's word for it, e.g. ``CONFLICT (contents)``; empty for a patch.
+    #: Git's word for it, e.g. ``contents`` or ``modify/delete``; for a patch what failed, if told.
     kind: str = ""
     #: The places, each with its markers, as git would leave them in a working copy.
     hunks: tuple[str, ...] = ()
@@ -188,8 +188,8 @@ def _read_conflicts(output: bytes) -> tuple[str, dict[str, str]]:
     while place < len(tokens) and re.fullmatch(r"\d+", tokens[place]):
         count = int(tokens[place])
         paths, kind = tokens[place + 1 : place + 1 + count], tokens[place + 1 + count]
-        if kind.startswith("CONFLICT"):
+        if found := re.fullmatch(r"CONFLICT \((.+)\)", kind):
             for path in paths:
-                kinds[path] = kinds.get(path) or kind
+                kinds[path] = kinds.get(path) or found[1]
         place += count + 3
     return tree, kinds

@@ -38,6 +38,7 @@ _PASSING = (
     "could not resolve host",
     "connection timed out",
     "connection refused",
+    "failed to connect",
     "connection reset",
     "operation timed out",
     "operation too slow",
