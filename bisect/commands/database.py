@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
+from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from perfbisect.commands.options import AsJson, DatabaseUrl, DataDir, make_settings, print_json
-from perfbisect.errors import BadInputError, TransientError
+from perfbisect.errors import BadInputError, NotFoundError, TransientError
 from perfbisect.store.database import Database, check_schema, upgrade
 
 app = typer.Typer(help="Create, upgrade and check the database.", no_args_is_help=True)
 
 
-def _open(data_dir: DataDir, database_url: DatabaseUrl) -> Database:
+def _open(data_dir: DataDir, database_url: DatabaseUrl, *, must_exist: bool = False) -> Database:
     url = make_settings(data_dir=data_dir, database_url=database_url).url
     try:
+        parsed = make_url(url)
+        file = parsed.database if parsed.get_backend_name() == "sqlite" else None
+        if must_exist and file and not Path(file).exists():
+            raise NotFoundError(
+                f"there is no database at {file}: run 'perfbisect db upgrade'",
+                field="database_url",
+                value=file,
+            )
         return Database(url)
     except (ArgumentError, NoSuchModuleError) as error:
         raise BadInputError(
@@ -28,7 +39,10 @@ def _open(data_dir: DataDir, database_url: DatabaseUrl) -> Database:
 def upgrade_command(
     data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Bring the schema to the newest migration; creates the database where there is none."""
+    """Bring the schema to the newest migration.
+
+    Creates the database where there is none.
+    """
     database = _open(data_dir, database_url)
     try:
         upgrade(database)
@@ -43,8 +57,8 @@ def upgrade_command(
 def check_command(
     data_dir: DataDir = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Verify that the schema is the one this version expects; changes nothing."""
-    database = _open(data_dir, database_url)
+    """Check that the schema is the one expected; changes nothing."""
+    database = _open(data_dir, database_url, must_exist=True)
     try:
         check_schema(database)
     except OperationalError as error:

@@ -8,7 +8,7 @@ from perfbisect.commands import options
 
 
 def doctor(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> None:
-    """Say what this machine has, what is missing, and what to do about it."""
+    """Say what this machine has, what is missing, and what to do."""
     from perfbisect.doctor import check_all
 
     settings = options.make_settings(data_dir=data_dir)

@@ -151,7 +151,10 @@ def watch(
     token_file: TokenFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Follow a bisection until it is finished; ends with its verdict and exit code."""
+    """Follow a bisection until it is finished.
+
+    Ends with its verdict and exit code.
+    """
     with make_client(server, token_file) as client:
         verdict = _follow(client, bisection_id)
     _finish(verdict, as_json)

@@ -13,7 +13,6 @@ import typer
 
 from perfbisect.commands import options
 from perfbisect.commands.showing import show_verdict
-from perfbisect.conductor import Conductor, make_engine
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError
 from perfbisect.progress import ProgressModel, ProgressView
@@ -24,6 +23,7 @@ from perfbisect.services import Services
 from perfbisect.settings import Settings
 from perfbisect.store import queries
 from perfbisect.submission import submit
+from perfbisect.wiring import make_conductor
 
 
 def bisect(
@@ -48,7 +48,7 @@ def bisect(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find every commit that changed a benchmark between two revisions, and prove each one.
+    """Find every commit that changed a benchmark, and prove each one.
 
     Builds and runs on this machine. The same command again goes on with what is unfinished.
     """
@@ -123,7 +123,7 @@ def conduct(services: Services, bisection_id: str) -> dict[str, Any]:
     view = _make_view(services, bisection_id)
     with services.database.read() as session:
         last_event = queries.last_event_id(session, bisection_id)
-    conductor = Conductor(services, make_engine(services.settings), only=[bisection_id])
+    conductor = make_conductor(services, only=[bisection_id])
 
     interrupt = _Interrupt()
 
@@ -221,7 +221,10 @@ def export(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write every point that speaks for a bisection: CSV, or JSON with its verdict."""
+    """Write every point that speaks for a bisection.
+
+    As CSV, or with --json together with the verdict.
+    """
     settings = options.make_settings(data_dir=data_dir, database_url=database_url)
     with open_services(settings) as services, services.database.read() as session:
         listing = queries.get_bisection(session, bisection_id)

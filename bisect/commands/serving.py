@@ -30,7 +30,7 @@ def serve(
     data_dir: options.DataDir = None,
     database_url: options.DatabaseUrl = None,
 ) -> None:
-    """Serve the pages and the API, and conduct what is submitted, until Ctrl-C.
+    """Serve the pages and the API, and conduct what is submitted.
 
     There are no tokens yet: whoever reaches the service may run commands on this machine.
     So it stays on loopback unless told otherwise.
