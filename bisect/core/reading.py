@@ -51,7 +51,8 @@ def to_number(value: object, what: str) -> float:
             return float(value)
         except (ValueError, OverflowError):
             pass
-    raise ReadingError(f"{what} is {value!r:.200}, which is not a number")
+    message = f"{what} is {value!r:.200}, which is not a number"
+    raise ReadingError(message, advice="a number like 12.5 or 1e3, without a unit or ','")
 
 
 def parse_json_text(text: str) -> Any:

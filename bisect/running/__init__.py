@@ -1,0 +1,1 @@
+"""What a runner is made of: environments, commands, observation of the host, outcomes."""

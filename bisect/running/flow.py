@@ -1,0 +1,186 @@
+"""The one way a benchmark is run, wherever that is: environment, files, command, value."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfbisect.benchmark_files import copy_files
+from perfbisect.core.states import FailureKind
+from perfbisect.errors import BadInputError, TransientError
+from perfbisect.ports import CancelledWork, CancelToken, Failure, RunRequest, RunSuccess
+from perfbisect.running.archives import is_wheel, unpack
+from perfbisect.running.commands import clean_environment, cores, format_command
+from perfbisect.running.environments import Environment, Wanted, is_usable, lease_environment
+from perfbisect.running.failures import RunFailed
+from perfbisect.running.hangs import Hangs
+from perfbisect.running.host import host_facts
+from perfbisect.running.leases import LeasedDirectories
+from perfbisect.running.observe import Observer, disturbance
+from perfbisect.running.outcome import KeptOutput, read_value, require_success
+from perfbisect.running.site import Layout, Scratch, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Shelves:
+    """What is kept between runs, and how much of it."""
+
+    environments: int = 8
+    archives: int = 16
+
+
+def with_absolute_paths(request: RunRequest) -> RunRequest:
+    """Return the same request with paths that mean the same in every working directory."""
+    return replace(
+        request,
+        wheel=request.wheel.absolute(),
+        benchmark_dir=request.benchmark_dir.absolute(),
+        work_dir=request.work_dir.absolute(),
+        log_path=request.log_path.absolute(),
+        cache_dir=request.cache_dir.absolute(),
+    )
+
+
+def carry_out(
+    site: Site, request: RunRequest, cancel: CancelToken, shelves: Shelves
+) -> RunSuccess | Failure:
+    """Run the benchmark once, at a site.
+
+    Raises:
+        CancelledWork: the token asked for the end, and nothing is left running.
+    """
+    started = time.monotonic()
+    hangs = Hangs(request)
+    try:
+        success = _Run(site, request, cancel, shelves, hangs).run()
+    except RunFailed as error:
+        return error.failure
+    except BadInputError as error:
+        return Failure(FailureKind.OURS, error.message)
+    except (TransientError, OSError) as error:
+        cause = f"the run could not be carried out: {error}"
+        return Failure(FailureKind.TRANSIENT, cause, seconds=time.monotonic() - started)
+    hangs.forget()
+    return success
+
+
+class _Run:
+    def __init__(
+        self,
+        site: Site,
+        request: RunRequest,
+        cancel: CancelToken,
+        shelves: Shelves,
+        hangs: Hangs,
+    ) -> None:
+        self._site = site
+        self._request = request
+        self._cancel = cancel
+        self._shelves = shelves
+        self._hangs = hangs
+
+    def run(self) -> RunSuccess:
+        """Do everything in its order.
+
+        Raises:
+            RunFailed: see ``runner.py`` for who is to blame for what.
+        """
+        self._site.check(self._request)
+        self._request.log_path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Scratch.below(self._request.work_dir)
+        copy_files(self._request.benchmark, self._request.benchmark_dir, scratch.run)
+        with self._artifact() as artifact, self._environment() as environment:
+            layout = self._site.layout(self._request, scratch, artifact)
+            return self._measure(environment, scratch, layout)
+
+    @contextmanager
+    def _artifact(self) -> Iterator[Path | None]:
+        """Hold the directory of unpacked artifacts, if the build left any."""
+        if is_wheel(self._request.wheel):
+            yield None
+            return
+        kept = LeasedDirectories(self._request.cache_dir / "archives", self._shelves.archives)
+
+        def fill(directory: Path) -> Mapping[str, Any]:
+            content = directory / "content"
+            content.mkdir()
+            return unpack(self._request.wheel, content)
+
+        with kept.lease(self._request.wheel_sha256, fill, self._cancel) as (directory, _):
+            yield directory / "content"
+
+    @contextmanager
+    def _environment(self) -> Iterator[Environment]:
+        wheel = self._request.wheel if is_wheel(self._request.wheel) else None
+        wanted = Wanted(
+            uv=self._site.uv,
+            python=self._site.python_for(wheel),
+            wheel=wheel,
+            wheel_sha256=self._request.wheel_sha256,
+            requirements=self._request.benchmark.requirements,
+            uv_cache=self._site.uv_cache,
+            identity=self._site.identity(),
+        )
+        root = self._request.cache_dir / "environments"
+        kept = LeasedDirectories(root, self._shelves.environments, is_usable)
+        inside = self._site.inside
+        with lease_environment(kept, wanted, self._site.install, self._cancel, inside) as held:
+            yield held
+
+    def _measure(self, environment: Environment, scratch: Scratch, layout: Layout) -> RunSuccess:
+        """Start the command once and read its value."""
+        benchmark = self._request.benchmark
+        path = self._site.inside(environment.path)
+        argv = format_command(benchmark.command, _placeholders(path, layout))
+        variables = clean_environment(
+            benchmark, environment=path, home=layout.home, temporary=layout.temporary
+        )
+        output = KeptOutput()
+        with Observer() as observer:
+            result = self._site.start(argv, variables, benchmark.timeout, output.add)
+        if result.cancelled:
+            raise CancelledWork
+        try:
+            require_success(benchmark, result, output.text)
+        except RunFailed as error:
+            if result.timed_out:
+                raise RunFailed(self._hangs.judge(error.failure)) from error
+            raise
+        reading = read_value(benchmark, output.text, scratch.run, result.seconds)
+        observed = {**observer.observed, "resolution": reading.resolution}
+        return RunSuccess(
+            value=reading.value,
+            within=reading.values,
+            seconds=result.seconds,
+            environment=self._record(environment, argv, observed),
+            rejected=disturbance(observed),
+        )
+
+    def _record(
+        self, environment: Environment, argv: Sequence[str], observed: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return everything it takes to tell why a value is what it is, and to run it again."""
+        return {
+            **self._site.facts(),
+            "command": list(argv),
+            "variables": dict(self._request.benchmark.env),
+            "wheel": self._request.wheel.name,
+            "wheel_sha256": self._request.wheel_sha256,
+            "python": environment.facts.get("python", ""),
+            "packages": environment.facts.get("packages", {}),
+            "host": host_facts(),
+            "observed": dict(observed),
+        }
+
+
+def _placeholders(environment: str, layout: Layout) -> dict[str, str]:
+    values = {
+        "python": f"{environment}/bin/python",
+        "wheel": layout.wheel,
+        "jobs": str(cores()),
+    }
+    return {**values, "artifact": layout.artifact} if layout.artifact else values

@@ -1,0 +1,148 @@
+"""Directories that are expensive to make, kept and shared: environments, unpacked archives.
+
+Every directory has a lock beside it. Users hold it shared, whoever fills or removes it alone; the
+kernel drops it when its holder dies, so that a kill leaves nothing locked and nothing half-made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from perfbisect.ports import CancelledWork, CancelToken
+
+#: Written last: a directory without it was never finished.
+COMPLETE = "perfbisect.json"
+#: Seconds between two tries for a lock.
+_POLL = 0.1
+
+Facts = Mapping[str, Any]
+
+
+def _usable(directory: Path) -> bool:
+    return True
+
+
+class LeasedDirectories:
+    """A bounded set of directories below one root, each under a key."""
+
+    def __init__(self, root: Path, keep: int, usable: Callable[[Path], bool] = _usable) -> None:
+        """Keep directories.
+
+        Args:
+            root: where they are.
+            keep: how many stay when nobody uses them; the longest unused go first.
+            usable: looks at a finished directory; False: it is broken and gets filled again.
+        """
+        self._root = root
+        self._keep = keep
+        self._is_usable = usable
+
+    @contextlib.contextmanager
+    def lease(
+        self, key: str, fill: Callable[[Path], Facts], cancel: CancelToken
+    ) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Hold a directory and yield it with the facts that ``fill`` returned when it was made.
+
+        Args:
+            key: a file name, e.g. a digest.
+            fill: makes the content of an empty directory; what it raises leaves nothing behind.
+            cancel: ends the wait for somebody else who fills the same directory.
+
+        Raises:
+            CancelledWork: the token asked for the end while waiting.
+            OSError: the directory can't be written.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        directory = self._root / key
+        with self._locked(key) as lock:
+            facts = self._held(lock, directory, fill, cancel)
+            try:
+                yield directory, facts
+            finally:
+                with contextlib.suppress(OSError):
+                    os.utime(directory / COMPLETE)
+        self._prune()
+
+    def _held(
+        self, lock: int, directory: Path, fill: Callable[[Path], Facts], cancel: CancelToken
+    ) -> dict[str, Any]:
+        """Return the facts of a finished directory that is held shared."""
+        while True:
+            _acquire(lock, fcntl.LOCK_SH, cancel)
+            facts = self._finished(directory)
+            if facts is not None:
+                return facts
+            # Not atomic: somebody else may have filled it between the two locks.
+            _acquire(lock, fcntl.LOCK_EX, cancel)
+            if self._finished(directory) is None:
+                self._fill(directory, fill)
+
+    def _finished(self, directory: Path) -> dict[str, Any] | None:
+        try:
+            facts = json.loads((directory / COMPLETE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return facts if isinstance(facts, dict) and self._is_usable(directory) else None
+
+    def _fill(self, directory: Path, fill: Callable[[Path], Facts]) -> None:
+        """Fill in place, as environments can't be moved; the file that completes it comes last."""
+        _remove(directory)
+        directory.mkdir()
+        try:
+            facts = fill(directory)
+            partial = directory / f"{COMPLETE}.partial"
+            partial.write_text(json.dumps(facts), encoding="utf-8")
+            partial.rename(directory / COMPLETE)
+        except BaseException:
+            _remove(directory)
+            raise
+
+    def _prune(self) -> None:
+        """Remove the longest unused directories beyond the number to keep, but none in use."""
+        by_age = sorted(
+            (path for path in self._root.iterdir() if path.is_dir()), key=_last_used, reverse=True
+        )
+        for directory in by_age[self._keep :]:
+            with self._locked(directory.name) as lock, contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(directory)
+
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[int]:
+        # Lock files are left behind: to remove one that somebody is opening would split it in two.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        lock = os.open(self._root / f"{key}.lock", flags, 0o644)
+        try:
+            yield lock
+        finally:
+            os.close(lock)
+
+
+def _acquire(lock: int, mode: int, cancel: CancelToken) -> None:
+    while True:
+        try:
+            fcntl.flock(lock, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if cancel.wait(_POLL):
+                raise CancelledWork from None
+        else:
+            return
+
+
+def _last_used(directory: Path) -> float:
+    try:
+        return (directory / COMPLETE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(directory: Path) -> None:
+    if directory.exists():
+        shutil.rmtree(directory)

@@ -1,0 +1,118 @@
+"""From how a benchmark's process ended, and what it left, to a value or a failure."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from pathlib import Path
+
+from perfbisect.core.readers import MAX_CHARACTERS, Reading, ReadingError, read_metric
+from perfbisect.core.recipe import Benchmark, Metric
+from perfbisect.core.states import FailureKind
+from perfbisect.processes import ProcessResult
+from perfbisect.running.failures import failed
+from perfbisect.units import format_duration, format_size
+
+#: Bytes of a file that is read for its metric.
+MAX_FILE = 256 * 1024**2
+
+#: Signals by which a program is ended for its own faults, and what that tells.
+_CRASHES = {
+    signal.SIGSEGV: "it used memory that is not its own",
+    signal.SIGILL: "the wheel uses instructions that this CPU lacks, e.g. by -march",
+    signal.SIGABRT: "it aborted itself",
+    signal.SIGBUS: "it used memory that is not there",
+    signal.SIGFPE: "it divided by zero",
+}
+
+
+class KeptOutput:
+    """The last part of an output, as much as readers look at."""
+
+    def __init__(self, limit: int = MAX_CHARACTERS) -> None:
+        self._limit = limit
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Append; drop what is beyond the limit from the front."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) >= self._limit:
+            self._size -= len(self._chunks.popleft())
+
+    @property
+    def text(self) -> str:
+        """What is kept, decoded."""
+        return b"".join(self._chunks).decode(errors="replace")
+
+
+def require_success(benchmark: Benchmark, result: ProcessResult, output: str) -> None:
+    """Return if the process ended by itself with status 0.
+
+    Raises:
+        RunFailed: transient: it hung or was killed from outside; ours: there is no such program;
+            permanent: it failed, which is what this revision does.
+    """
+    if result.timed_out:
+        cause = f"hung: killed after {format_duration(benchmark.timeout)}"
+        advice = "see where the output stops; raise the benchmark's 'timeout' if it was not done"
+        kind = FailureKind.TRANSIENT
+    elif result.returncode in (126, 127):
+        cause = f"the command can't be started (status {result.returncode})"
+        advice, kind = "correct the benchmark's command", FailureKind.OURS
+    elif result.returncode == -signal.SIGKILL:
+        cause = "killed from outside (SIGKILL), most likely as memory ran out"
+        advice = "free memory on this host, or lower what the benchmark needs"
+        kind = FailureKind.TRANSIENT
+    elif result.returncode < 0:
+        name = signal.Signals(-result.returncode)
+        cause = f"crashed: {name.name}"
+        advice, kind = _CRASHES.get(name, ""), FailureKind.PERMANENT
+    elif result.returncode > 0:
+        cause = f"the benchmark failed with status {result.returncode}"
+        advice, kind = "", FailureKind.PERMANENT
+    else:
+        return
+    raise failed(kind, cause, output=output, advice=advice, seconds=result.seconds)
+
+
+def read_value(benchmark: Benchmark, output: str, directory: Path, seconds: float) -> Reading:
+    """Return what the metric's reader finds.
+
+    Raises:
+        RunFailed: ours: nothing, or no value that can be measured; permanent: the tool says that
+            the benchmark failed.
+    """
+    try:
+        files = _metric_files(benchmark.metric, directory)
+        return read_metric(benchmark.metric, output, files)
+    except ReadingError as error:
+        kind = FailureKind.PERMANENT if error.benchmark_failed else FailureKind.OURS
+        raise failed(
+            kind, error.message, output=output, advice=error.advice, seconds=seconds
+        ) from error
+
+
+def _metric_files(metric: Metric, directory: Path) -> dict[str, str]:
+    """Return the text of the file that the metric names, if there is exactly one that fits."""
+    if not metric.file:
+        return {}
+    root = directory.resolve()
+    # A link may lead to what only we may read: it is not followed.
+    found = [path for path in sorted(root.glob(metric.file)) if _is_own_file(path, root)]
+    if len(found) > 1:
+        names = ", ".join(str(path.relative_to(root)) for path in found[:5])
+        raise ReadingError(f"'{metric.file}' fits {len(found)} files: {names}")
+    if not found:
+        # Their names, so that the message can say what is there instead.
+        return {path.name: "" for path in sorted(root.iterdir())[:20] if not path.is_symlink()}
+    size = found[0].stat().st_size
+    if size > MAX_FILE:
+        message = f"'{metric.file}' is {format_size(size)}, more than {format_size(MAX_FILE)}"
+        raise ReadingError(message)
+    return {metric.file: found[0].read_text(encoding="utf-8", errors="replace")}
+
+
+def _is_own_file(path: Path, root: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(root)
