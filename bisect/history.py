@@ -209,6 +209,10 @@ class Mirror:
         tips = () if within is None else (self._as_commit(within, "within").sha,)
         return kinship.relations(self.path, self._sha(sha), tips)
 
+    def relations_between(self, earlier: str, later: str) -> dict[str, tuple[Relation, ...]]:
+        """Return SHA -> relations among all commits from ``earlier`` to ``later``, both included."""
+        return kinship.relations_between(self.path, self._sha(earlier), self._sha(later))
+
     def counterpart(self, sha: str, branch: str) -> Relation | None:
         """Return the commit of a branch that makes the same change under another name, if any."""
         return kinship.counterpart(self.path, self._sha(sha), self.resolve(branch, "branch").sha)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfbisect.errors import BadInputError, InternalError, TransientError
+from perfbisect.errors import BadInputError, InternalError
 from perfbisect.git.process import Git, GitError
 
 _WHO = "perfbisect"
@@ -74,10 +74,7 @@ def _signature(mirror: Path, commit: str) -> dict[str, str]:
 
 
 def _translated(error: GitError, tree: str) -> Exception:
-    said = error.stderr.lower()
-    if "no space left" in said or "quota exceeded" in said or "input/output error" in said:
-        return TransientError(f"could not write the files of {tree}: {error.message}")
-    if "invalid path" in said:
+    if "invalid path" in error.stderr:
         return BadInputError(
             f"tree: {tree} can't be checked out: {error.message}", field="tree", value=tree
         )

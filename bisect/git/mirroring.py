@@ -19,7 +19,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from perfbisect.errors import BadInputError, PerfbisectError, TransientError
-from perfbisect.git.process import Git, GitError, Progress
+from perfbisect.git.process import Git, GitError, Progress, failure
 from perfbisect.git.source import Source
 
 #: Where the source's HEAD is kept; the mirror's own HEAD points there.
@@ -45,9 +45,6 @@ _PASSING = (
     "early eof",
     "unexpected disconnect",
     "the remote end hung up",
-    "no space left on device",
-    "disk quota exceeded",
-    "cannot allocate memory",
     "the requested url returned error: 5",
     "network is unreachable",
     "temporary failure in name resolution",
@@ -180,6 +177,7 @@ def _watched(git: Git, arguments: Sequence[str], mirror: Path, progress: Progres
 
     Raises:
         GitError: it failed.
+        TransientError: the disk or the memory is full.
     """
     note = _note(mirror)
     process = subprocess.Popen(
@@ -203,7 +201,7 @@ def _watched(git: Git, arguments: Sequence[str], mirror: Path, progress: Progres
     finally:
         note.unlink(missing_ok=True)
     if process.returncode != 0:
-        raise GitError(arguments, process.returncode, "\n".join(said))
+        raise failure(arguments, process.returncode, "\n".join(said))
 
 
 def _follow(process: subprocess.Popen[bytes], progress: Progress | None) -> list[str]:
@@ -257,7 +255,7 @@ def _kill_tree(pid: int) -> None:
 
 def _is_passing(error: GitError) -> bool:
     said = error.stderr.lower()
-    return any(part in said for part in _PASSING) or error.returncode < 0
+    return any(part in said for part in _PASSING)
 
 
 def _translated(error: GitError, source: Source) -> PerfbisectError:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfbisect.errors import BadInputError, InternalError
+from perfbisect.errors import BadInputError, InternalError, PerfbisectError, TransientError
 
 #: ``merge-tree --write-tree`` came with it.
 OLDEST_GIT = (2, 38)
@@ -63,6 +63,25 @@ class GitError(InternalError):
         self.command = tuple(command)
         self.returncode = returncode
         self.stderr = stderr
+
+
+#: Parts of messages about this machine, whatever was asked of git.
+_MACHINE = (
+    "no space left on device",
+    "disk quota exceeded",
+    "input/output error",
+    "cannot allocate memory",
+    "out of memory",
+)
+
+
+def failure(command: Sequence[str], returncode: int, stderr: str) -> PerfbisectError:
+    """Return the error of a failed git command: transient if this machine failed, not git."""
+    error = GitError(command, returncode, stderr)
+    # A negative status is a signal: the out-of-memory killer, or somebody who wants us to end.
+    if returncode < 0 or any(part in stderr.lower() for part in _MACHINE):
+        return TransientError(error.message)
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +215,7 @@ class Git:
 
         Raises:
             GitError: the exit status is not among ``ok``.
+            TransientError: the disk or the memory is full.
         """
         done = subprocess.run(
             self.command(arguments),
@@ -207,7 +227,7 @@ class Git:
         )
         stderr = done.stderr.decode("utf-8", "replace")
         if done.returncode not in ok:
-            raise GitError(arguments, done.returncode, stderr)
+            raise failure(arguments, done.returncode, stderr)
         return Completed(done.returncode, done.stdout, stderr)
 
     def text(self, *arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> str:
@@ -237,7 +257,7 @@ class Git:
             if process.returncode != 0:
                 said.seek(0)
                 stderr = said.read(_STDERR_KEPT).decode("utf-8", "replace")
-                raise GitError(arguments, process.returncode, stderr)
+                raise failure(arguments, process.returncode, stderr)
 
     def head(self, *arguments: str, limit: int) -> tuple[bytes, bool]:
         """Return at most ``limit`` bytes of standard output, and whether there was more."""

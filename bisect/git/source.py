@@ -59,6 +59,15 @@ def parse_source(source: str | Path, *, allow_local: bool) -> Source:
     return Source(url=text, shown=text, local=False)
 
 
+def known_source(url: str) -> Source:
+    """Return the source whose ``url`` was parsed before, without looking whether it is still there.
+
+    Its mirror may serve old bisections long after the repository itself has moved or vanished.
+    """
+    local = url.startswith("/")
+    return Source(url=url, shown=url if local else _without_password(url), local=local)
+
+
 def _from_url(text: str, allow_local: bool) -> Source:
     try:
         parts = urlsplit(text)

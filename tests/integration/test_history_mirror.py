@@ -17,7 +17,7 @@ import pytest
 from tests.helpers.repositories import Workshop
 
 from perfbisect.errors import BadInputError, TransientError
-from perfbisect.git.source import parse_source
+from perfbisect.git.source import known_source, parse_source
 from perfbisect.history import Mirror, open_mirror
 
 
@@ -351,3 +351,14 @@ def test_a_mirror_opened_by_path_alone_reads(shop: Workshop, tmp_path: Path) -> 
     assert mirror.commit(shop.head).subject == "two"
     with pytest.raises(BadInputError, match="no such revision"):
         mirror.resolve("0" * 40)
+
+
+def test_a_mirror_is_found_after_its_source_has_vanished(shop: Workshop, tmp_path: Path) -> None:
+    """What was stored of a source leads to its mirror, though nothing is there any more."""
+    mirror = open_mirror(shop.path, tmp_path / "mirrors")
+    assert mirror.source is not None
+    shutil.rmtree(shop.path)
+    assert known_source(mirror.source.url).name == mirror.path.name
+    for url in ("https://a.example/x.git", "git@a.example:x.git"):
+        parsed = parse_source(url, allow_local=False)
+        assert known_source(parsed.url) == parsed
