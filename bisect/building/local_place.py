@@ -18,6 +18,7 @@ from perfbisect.building.place import (
     StepResult,
     Stopped,
     network_environment,
+    parse_python_version,
     step_environment,
 )
 from perfbisect.core.recipe import Recipe
@@ -78,6 +79,10 @@ class LocalPlace:
             "gcc": self._version("gcc", "--version"),
         }
         return {"docker": False, **versions, **self._bazel}
+
+    def python_version(self) -> tuple[int, int] | None:
+        """Return the version of the Python of the build."""
+        return parse_python_version(self._version(self._program, "--version"))
 
     def bazel(self, version: str) -> str:
         """Return a Bazel of this version, fetched if need be."""

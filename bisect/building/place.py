@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,6 +120,10 @@ class Place(Protocol):
         """What it takes to have the same place again: image, versions."""
         ...
 
+    def python_version(self) -> tuple[int, int] | None:
+        """Return the version of the Python of the build, or None where it can't be told."""
+        ...
+
     def bazel(self, version: str) -> str:
         """Return the program Bazel of this version (empty: any).
 
@@ -130,6 +135,12 @@ class Place(Protocol):
     def run(self, step: Step, timeout: float) -> StepResult:
         """Run a step to its end; nothing of it is left running."""
         ...
+
+
+def parse_python_version(said: str) -> tuple[int, int] | None:
+    """Read what ``python --version`` says, or return None."""
+    found = re.search(r"Python (\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def step_environment(place: Place, env: Mapping[str, str], epoch: int) -> dict[str, str]:

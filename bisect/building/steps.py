@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from perfbisect.building.artifacts import ARTIFACTS
 from perfbisect.building.place import Place, Step, Stopped
 from perfbisect.core.bazel_flags import bazel_command
+from perfbisect.core.python_releases import requirements_date
 from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.states import FailureKind
 from perfbisect.core.toolchain import ToolchainFacts, makes_script, output_path
@@ -90,7 +90,8 @@ def _pip_wheel(recipe: Recipe, place: Place, home: Path, epoch: int) -> list[Ste
     argv = [place.uv, "build", "--wheel", "--no-progress", "--python", place.python]
     argv += ["--out-dir", place.paths.out]
     if recipe.as_of == "commit":
-        argv += ["--exclude-newer", datetime.fromtimestamp(epoch, UTC).isoformat()]
+        date = requirements_date(epoch, place.python_version())
+        argv += ["--exclude-newer", date.isoformat()]
     if recipe.build_requirements:
         (home / CONSTRAINTS).write_text("\n".join(recipe.build_requirements) + "\n")
         argv += ["--build-constraints", f"{place.paths.home}/{CONSTRAINTS}"]

@@ -1,0 +1,106 @@
+"""Local builds with the real Bazel 0.26.1, fetched by npm."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.helpers.building import KERNEL, Yard, log_of, make_workspace, need
+from tests.helpers.repositories import Workshop
+
+from perfbisect.core.recipe import Recipe, RecipeKind
+from perfbisect.core.states import FailureKind
+
+pytestmark = pytest.mark.network
+
+BAZEL = Recipe(
+    name="tiny",
+    kind=RecipeKind.BAZEL,
+    docker=False,
+    xla=True,
+    march="x86-64",
+    define={"with_default_optimizations": "true"},
+)
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Yard:
+    need("npm")
+    return Yard(tmp_path_factory.mktemp("yard"))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    need("g++")
+    return make_workspace(tmp_path / "repository")
+
+
+def test_the_script_that_bazel_built_writes_the_wheel(yard: Yard, workshop: Workshop) -> None:
+    """The Bazel that the tree asks for builds the script, and the script's wheel comes back."""
+    request = yard.request(workshop, BAZEL)
+    result = yard.succeed(request)
+    with zipfile.ZipFile(result.path) as wheel:
+        assert "tiny/libkernel.so" in wheel.namelist()
+    assert result.environment["bazel"] == "0.26.1"
+    assert result.environment["commands"][0] == (
+        "bazel build --copt=-march=x86-64 --define=with_default_optimizations=true "
+        "--define=with_xla_support=true --host_copt=-march=x86-64 "
+        "//tensorflow/tools/pip_package:build_pip_package"
+    )
+    assert "[Bazel 0.26.1: configure.py allows 0.24.1 to 0.26.1]" in log_of(request)
+
+
+def test_adjacent_commit_rebuilds_only_what_changed(yard: Yard, workshop: Workshop) -> None:
+    """A commit that touches only a document starts no process of Bazel; the wheel is the same."""
+    first = yard.succeed(yard.request(workshop, BAZEL))
+    workshop.commit("Words", {"README.md": "words\n"})
+    request = yard.request(workshop, BAZEL)
+    second = yard.succeed(request)
+    assert "INFO: 0 processes." in log_of(request)
+    assert first.sha256 == second.sha256
+
+
+def test_compile_error_is_permanent(yard: Yard, workshop: Workshop) -> None:
+    """A kernel that does not compile is a permanent failure with the compiler's lines."""
+    workshop.commit("Break", {"tensorflow/core/kernel.cc": KERNEL.replace("sum +=", "sun +=")})
+    failure = yard.fail(yard.request(workshop, BAZEL))
+    assert failure.kind is FailureKind.PERMANENT
+    assert "tensorflow/core/kernel.cc, line 5" in failure.cause
+    assert "was not declared" in failure.lines[0]
+
+
+def test_artifacts_instead_of_a_wheel(yard: Yard, workshop: Workshop) -> None:
+    """A recipe with its own target and artifacts gets them out of bazel-bin."""
+    recipe = replace(
+        BAZEL,
+        target="//tensorflow/core:libkernel.so",
+        artifacts=("bazel-bin/tensorflow/core/*.so",),
+    )
+    result = yard.succeed(yard.request(workshop, recipe))
+    assert result.path.name == "artifacts.tar.gz"
+
+
+def test_unknown_config_is_ours(yard: Yard, workshop: Workshop) -> None:
+    """A configuration that the tree does not define is the recipe's mistake."""
+    failure = yard.fail(yard.request(workshop, replace(BAZEL, cuda=True)))
+    assert failure.kind is FailureKind.OURS
+    assert "cuda is not defined" in failure.lines[0]
+
+
+def test_bazel_that_does_not_exist_is_ours(yard: Yard, workshop: Workshop) -> None:
+    """A version that is nowhere to be had is named, with what to do."""
+    failure = yard.fail(yard.request(workshop, replace(BAZEL, bazel="0.0.9")))
+    assert failure.kind is FailureKind.OURS
+    assert "0.0.9" in failure.cause
+    assert "bazel_binary" in failure.advice
+
+
+def test_tree_without_a_wheel_target_is_permanent(yard: Yard, tmp_path: Path) -> None:
+    """A revision from before the target was there is skipped, and the log says what is missing."""
+    workshop = Workshop(tmp_path / "repository")
+    workshop.commit("Nothing yet", {"WORKSPACE": "", ".bazelversion": "0.26.1\n"})
+    failure = yard.fail(yard.request(workshop, BAZEL))
+    assert failure.kind is FailureKind.PERMANENT
+    assert "no target" in failure.cause
