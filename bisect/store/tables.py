@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -47,6 +48,25 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class EnumText(TypeDecorator[StrEnum]):
+    """A word of a ``StrEnum``, stored as text; other words are refused on both ways."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, words: type[StrEnum], length: int) -> None:
+        super().__init__(length)
+        self.words = words
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Store the word."""
+        return None if value is None else self.words(value).value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
+        """Return the enum's member, so that ``is`` holds."""
+        return None if value is None else self.words(value)
+
+
 class Base(DeclarativeBase):
     """Declarative base: constraint names are fixed so that migrations can name them."""
 
@@ -62,11 +82,11 @@ class Base(DeclarativeBase):
         datetime: UtcDateTime,
         dict[str, Any]: JSON,
         list[Any]: JSON,
-        BisectionState: String(16),
-        Outcome: String(24),
-        WorkState: String(16),
-        FailureKind: String(16),
-        Purpose: String(16),
+        BisectionState: EnumText(BisectionState, 16),
+        Outcome: EnumText(Outcome, 24),
+        WorkState: EnumText(WorkState, 16),
+        FailureKind: EnumText(FailureKind, 16),
+        Purpose: EnumText(Purpose, 16),
     }
 
 
