@@ -1,0 +1,131 @@
+"""The service: REST under ``/api/v1``, pages beside it, and the conductor in the background."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+
+from anyio import to_thread
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+
+from perfbisect.conductor import Conductor
+from perfbisect.errors import PerfbisectError
+from perfbisect.problems import (
+    error_problem,
+    problem_response,
+    unexpected_problem,
+    validation_problem,
+)
+from perfbisect.routers import bisections, catalogue, events, evidence, health, logs
+from perfbisect.routers.deps import PREFIX
+from perfbisect.routers.health import StoreCollector
+from perfbisect.routers.telemetry import Telemetry
+from perfbisect.security import Guard, allowed_hosts
+from perfbisect.services import Services
+from perfbisect.settings import Settings
+from perfbisect.web import mount_pages
+from perfbisect.web.errors import error_page, is_page
+
+_ABOUT = (
+    "Given a good and a bad revision, find every commit that changed a benchmark's value, prove "
+    "each one, and keep all the evidence."
+)
+
+
+def create_app(settings: Settings, *, conductor: bool = True) -> FastAPI:
+    """Return the service.
+
+    Args:
+        conductor: conduct bisections in this process; False: only show and accept them.
+    """
+    app = FastAPI(
+        title="perfbisect",
+        version=version("perfbisect"),
+        description=_ABOUT,
+        openapi_url=f"{PREFIX}/openapi.json",
+        # The interactive pages load scripts from elsewhere, which the pages' policy forbids.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(settings, conductor=conductor),
+    )
+    app.state.metrics = CollectorRegistry()
+    app.state.conductor = None
+    for module in (bisections, evidence, events, logs, catalogue):
+        app.include_router(module.router, prefix=PREFIX)
+    app.include_router(health.router)
+    mount_pages(app)
+    _handle_errors(app)
+    app.add_middleware(Telemetry, registry=app.state.metrics)
+    app.add_middleware(
+        Guard,
+        hosts=allowed_hosts(settings.bind, settings.allowed_hosts),
+        max_body_bytes=settings.max_body_bytes,
+        on_error=_unexpected,
+    )
+    return app
+
+
+def _lifespan(
+    settings: Settings, *, conductor: bool
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services = await to_thread.run_sync(Services.open, settings)
+        collector = StoreCollector(services)
+        app.state.services = services
+        app.state.metrics.register(collector)
+        app.state.conductor = _start(services) if conductor else None
+        try:
+            yield
+        finally:
+            if app.state.conductor is not None:
+                await to_thread.run_sync(app.state.conductor.stop)
+            app.state.metrics.unregister(collector)
+            services.close()
+
+    return lifespan
+
+
+def _start(services: Services) -> Conductor:
+    # Here, because a service that only shows and accepts needs no builder and no runner.
+    from perfbisect.wiring import make_conductor
+
+    conductor = make_conductor(services)
+    conductor.start()
+    return conductor
+
+
+def _handle_errors(app: FastAPI) -> None:
+    """Turn every error into a problem, or into a page where a page was asked for."""
+
+    @app.exception_handler(PerfbisectError)
+    def on_purpose(request: Request, error: PerfbisectError) -> Response:
+        return _shown(request, error_problem(error), error.message)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(request: Request, error: RequestValidationError) -> Response:
+        problem = validation_problem(error)
+        return _shown(request, problem, "The address holds something that can't be right.")
+
+    @app.exception_handler(HTTPException)
+    def http_error(request: Request, error: HTTPException) -> Response:
+        problem = problem_response(error.status_code, str(error.detail), headers=error.headers)
+        return _shown(request, problem, str(error.detail))
+
+
+def _unexpected(request: Request) -> Response:
+    request_id = request.state.request_id
+    detail = f"A mistake of ours. The log has it under request {request_id}."
+    return _shown(request, unexpected_problem(request_id), detail)
+
+
+def _shown(request: Request, problem: Response, detail: str) -> Response:
+    """Return the problem, or a page that says the same."""
+    if not is_page(request):
+        return problem
+    return error_page(request, problem.status_code, detail)

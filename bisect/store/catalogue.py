@@ -1,0 +1,224 @@
+"""Reading what is known beside bisections: points of all times, wheels, hosts, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session
+
+from perfbisect.core.states import WorkState
+from perfbisect.store.database import Database
+from perfbisect.store.queries import cut
+from perfbisect.store.tables import (
+    BenchmarkRow,
+    BisectionRow,
+    BuildRow,
+    HostRow,
+    PointRow,
+    RecipeRow,
+    RepositoryRow,
+    RunRow,
+    WheelRow,
+)
+
+#: Rows fetched at a time while a table is exported.
+EXPORT_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PointFilter:
+    """Which points are wanted; empty fields do not filter."""
+
+    #: Name or digest.
+    benchmark: str | None = None
+    host: str | None = None
+    #: Commit, or the beginning of its name.
+    commit: str | None = None
+    bisection: str | None = None
+    rejected: bool | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def _points(wanted: PointFilter) -> Select[PointRow, str]:
+    query = select(PointRow, func.coalesce(BenchmarkRow.name, "")).join(
+        BenchmarkRow, BenchmarkRow.digest == PointRow.benchmark_digest, isouter=True
+    )
+    if wanted.benchmark:
+        query = query.where(
+            or_(
+                PointRow.benchmark_digest == wanted.benchmark,
+                BenchmarkRow.name == wanted.benchmark,
+            )
+        )
+    if wanted.host:
+        query = query.where(PointRow.host == wanted.host)
+    if wanted.commit:
+        query = query.where(PointRow.commit_sha.startswith(wanted.commit, autoescape=True))
+    if wanted.bisection:
+        query = query.where(PointRow.bisection_id == wanted.bisection)
+    if wanted.rejected is not None:
+        query = query.where(PointRow.rejected != "" if wanted.rejected else PointRow.rejected == "")
+    if wanted.since is not None:
+        query = query.where(PointRow.measured_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(PointRow.measured_at < wanted.until)
+    return query
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPoint:
+    """A point and the name of its benchmark."""
+
+    row: PointRow
+    benchmark: str
+
+
+def list_points(
+    session: Session, wanted: PointFilter, *, before: str | None, limit: int
+) -> tuple[list[NamedPoint], bool]:
+    """Return the newest points with an id below ``before``, and whether there are more."""
+    query = _points(wanted).order_by(PointRow.id.desc()).limit(limit + 1)
+    if before is not None:
+        query = query.where(PointRow.id < before)
+    rows = [NamedPoint(*row) for row in session.execute(query)]
+    return cut(rows, limit)
+
+
+def export_points(database: Database, wanted: PointFilter) -> Iterator[list[NamedPoint]]:
+    """Yield all points, newest first, in batches: memory does not grow with their number."""
+    before: str | None = None
+    more = True
+    while more:
+        with database.read() as session:
+            batch, more = list_points(session, wanted, before=before, limit=EXPORT_BATCH)
+        if batch:
+            before = batch[-1].row.id
+            yield batch
+
+
+def list_repositories(session: Session) -> list[RepositoryRow]:
+    """Return all known repositories by name."""
+    return list(session.scalars(select(RepositoryRow).order_by(RepositoryRow.name)))
+
+
+def find_repository(session: Session, name_or_url: str) -> RepositoryRow | None:
+    """Return a known repository by its name or its URL."""
+    return session.scalars(
+        select(RepositoryRow)
+        .where(or_(RepositoryRow.name == name_or_url, RepositoryRow.url == name_or_url))
+        .limit(1)
+    ).first()
+
+
+def list_recipes(session: Session) -> list[RecipeRow]:
+    """Return every recipe ever used, by name, newest first."""
+    return list(
+        session.scalars(select(RecipeRow).order_by(RecipeRow.name, RecipeRow.created_at.desc()))
+    )
+
+
+def list_benchmarks(session: Session) -> list[BenchmarkRow]:
+    """Return every benchmark ever used, by name, newest first."""
+    return list(
+        session.scalars(
+            select(BenchmarkRow).order_by(BenchmarkRow.name, BenchmarkRow.created_at.desc())
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """A host, what it did and what it does."""
+
+    row: HostRow
+    points: int
+    rejected: int
+    running: RunRow | None
+
+
+def list_hosts(session: Session) -> list[HostStatus]:
+    """Return all hosts by name."""
+    counted = session.execute(
+        select(
+            PointRow.host,
+            func.count(),
+            func.count().filter(PointRow.rejected != ""),
+        ).group_by(PointRow.host)
+    )
+    points = {host: (total, rejected) for host, total, rejected in counted}
+    running = {
+        row.host: row
+        for row in session.scalars(select(RunRow).where(RunRow.state == WorkState.RUNNING))
+    }
+    hosts = session.scalars(select(HostRow).order_by(HostRow.name))
+    return [HostStatus(row, *points.get(row.name, (0, 0)), running.get(row.name)) for row in hosts]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWheel:
+    """A wheel and the name of its recipe."""
+
+    row: WheelRow
+    recipe: str
+
+
+def list_wheels(
+    session: Session, *, commit: str | None, recipe: str | None, before: str | None, limit: int
+) -> tuple[list[NamedWheel], bool]:
+    """Return the newest wheels with an id below ``before``, and whether there are more."""
+    query = (
+        select(WheelRow, func.coalesce(RecipeRow.name, ""))
+        .join(RecipeRow, RecipeRow.digest == WheelRow.recipe_digest, isouter=True)
+        .order_by(WheelRow.id.desc())
+        .limit(limit + 1)
+    )
+    if commit:
+        query = query.where(WheelRow.commit_sha.startswith(commit, autoescape=True))
+    if recipe:
+        query = query.where(or_(RecipeRow.name == recipe, WheelRow.recipe_digest == recipe))
+    if before is not None:
+        query = query.where(WheelRow.id < before)
+    rows = [NamedWheel(*row) for row in session.execute(query)]
+    return cut(rows, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many rows there are in each state, for metrics."""
+
+    bisections: dict[str, int]
+    builds: dict[str, int]
+    runs: dict[str, int]
+    failures: dict[str, int]
+    points: int
+    wheel_bytes: int
+
+
+def count_all(session: Session) -> Counts:
+    """Count bisections, builds and runs by state, failures by kind, and points."""
+
+    def by_state(model: type[BisectionRow] | type[BuildRow] | type[RunRow]) -> dict[str, int]:
+        rows = session.execute(select(model.state, func.count()).group_by(model.state))
+        return {str(state): count for state, count in rows}
+
+    failures: dict[str, int] = {}
+    for model in (BuildRow, RunRow):
+        query = (
+            select(model.failure_kind, func.count())
+            .where(model.failure_kind.is_not(None))
+            .group_by(model.failure_kind)
+        )
+        for kind, count in session.execute(query):
+            failures[str(kind)] = failures.get(str(kind), 0) + count
+    return Counts(
+        bisections=by_state(BisectionRow),
+        builds=by_state(BuildRow),
+        runs=by_state(RunRow),
+        failures=failures,
+        points=session.scalar(select(func.count()).select_from(PointRow)) or 0,
+        wheel_bytes=int(session.scalar(select(func.sum(WheelRow.size))) or 0),
+    )

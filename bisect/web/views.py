@@ -1,0 +1,331 @@
+"""What the page of a bisection shows, put together from rows; templates only lay it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from perfbisect.core.states import BisectionState, FailureKind, WorkState
+from perfbisect.routers import present
+from perfbisect.routers.charts import chart_of, unbuildable
+from perfbisect.routers.logs import is_over
+from perfbisect.store import queries
+from perfbisect.store.queries import Axis, Listing
+from perfbisect.store.tables import BuildRow, CandidateRow, DecisionRow, PointRow, RunRow
+from perfbisect.web.plot import Plot, plot_of
+
+#: Decisions on the page; the API has them all.
+DECISIONS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCommit:
+    """A row of the table of measured commits."""
+
+    position: int
+    sha: str
+    subject: str
+    mean: float | None
+    low: float | None
+    high: float | None
+    points: int
+    rejected: int
+    #: ``good end``, ``bad end``, ``culprit`` or empty.
+    role: str
+    unbuildable: bool
+    probability: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A build or a run as tables show it."""
+
+    kind: str
+    id: str
+    position: int | None
+    sha: str
+    state: str
+    #: For runs: host and purpose.
+    host: str
+    purpose: str
+    started_at: Any
+    finished_at: Any
+    seconds: float | None
+    cause: str
+    advice: str
+    lines: Sequence[Any]
+    #: Another bisection had it built.
+    shared: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return is_over(WorkState(self.state))
+
+
+@dataclass(frozen=True, slots=True)
+class BisectionView:
+    """The page of a bisection."""
+
+    verdict: dict[str, Any]
+    #: ``bad``, ``good``, ``unsure`` or ``busy``: colours the headline.
+    tone: str
+    change: float | None
+    state: BisectionState
+    last: int
+    plot: Plot | None
+    chart: dict[str, Any]
+    measured: list[MeasuredCommit]
+    #: Lowest and highest end of the measured commits' intervals.
+    span: tuple[float, float]
+    decisions: list[DecisionRow]
+    more_decisions: bool
+    builds: list[Work]
+    runs: list[Work]
+    last_event_id: int
+    #: Wheels that another bisection had built already.
+    reused_wheels: int
+    policy: Mapping[str, Any]
+    request: Mapping[str, Any]
+    repository_url: str
+
+    @property
+    def now(self) -> list[Work]:
+        """What is under way."""
+        return [work for work in (*self.builds, *self.runs) if not work.over]
+
+    def along(self, value: float) -> float:
+        """Return where a value stands on a bar of 120 units that spans all intervals."""
+        low, high = self.span
+        share = (value - low) / (high - low) if high > low else 0.5
+        return round(4 + 112 * share, 1)
+
+    @property
+    def cancellable(self) -> bool:
+        """Whether its end can still be asked for."""
+        return (
+            self.state is not BisectionState.FINISHED
+            and self.verdict["cancel_requested_at"] is None
+        )
+
+
+_TONES = {
+    "culprits": "bad",
+    "not_reproduced": "good",
+    "inconclusive": "unsure",
+    "budget_exhausted": "unsure",
+    "cancelled": "unsure",
+    "failed": "bad",
+}
+
+
+def tone_of(verdict: Mapping[str, Any]) -> str:
+    """Return what colours a verdict; recoveries alone are good news."""
+    culprits = verdict["culprits"]
+    if verdict["outcome"] == "culprits" and all(c["kind"] == "recovery" for c in culprits):
+        return "good"
+    return _TONES.get(str(verdict["outcome"]), "busy")
+
+
+def bisection_view(session: Session, bisection_id: str) -> BisectionView:
+    """Return everything the page shows.
+
+    Raises:
+        NotFoundError: no such bisection.
+    """
+    listing = queries.get_bisection(session, bisection_id)
+    row = listing.row
+    # Before the rest: what comes in between is followed, rather than missed.
+    last_event_id = queries.last_event_id(session, bisection_id)
+    axis = queries.axis_of(session, bisection_id)
+    points = queries.axis_points(session, row)
+    builds = queries.axis_builds(session, row)
+    runs = queries.runs_of(session, bisection_id)
+    decisions, more = queries.decisions_of(session, bisection_id, limit=DECISIONS)
+    wheels = queries.wheels_of_axis(session, row)
+    own_builds = {build.id for build in builds if build.bisection_id == bisection_id}
+    verdict = present.verdict_of(listing)
+    chart = chart_of(session, listing)
+    measured = measured_commits(listing, axis, points, builds, runs)
+    ends = [end for each in measured for end in (each.low, each.high) if end is not None]
+    return BisectionView(
+        verdict=verdict,
+        tone=tone_of(verdict),
+        change=present.change_of(verdict),
+        state=row.state,
+        last=max(len(axis.candidates) - 1, 0),
+        plot=plot_of(chart),
+        chart=chart,
+        measured=measured,
+        span=(min(ends, default=0.0), max(ends, default=0.0)),
+        decisions=decisions,
+        more_decisions=more,
+        builds=[build_work(build, axis, bisection_id) for build in builds],
+        runs=[run_work(run, axis) for run in runs],
+        last_event_id=last_event_id,
+        reused_wheels=sum(wheel.build_id not in own_builds for wheel in wheels),
+        policy=row.policy,
+        request=row.request,
+        repository_url=listing.repository.url,
+    )
+
+
+def measured_commits(
+    listing: Listing,
+    axis: Axis,
+    points: Sequence[PointRow],
+    builds: list[BuildRow],
+    runs: list[RunRow],
+) -> list[MeasuredCommit]:
+    """Return commits with points, and those that do not build, in order of the axis."""
+    belief, verdict = listing.row.belief or {}, listing.row.verdict or {}
+    levels = {int(at): level for at, level in (belief.get("levels") or {}).items()}
+    probability = {int(at): share for at, share in belief.get("step_probability") or []}
+    counted: dict[int, list[int]] = {}
+    for point in points:
+        place = counted.setdefault(axis.position_of_tree.get(point.tree, 0), [0, 0])
+        place[1 if point.rejected else 0] += 1
+    broken = set(unbuildable(builds, runs, axis))
+    roles = _roles(verdict, len(axis.candidates) - 1)
+    rows = []
+    for candidate in axis.candidates:
+        at = candidate.position
+        if at not in counted and at not in broken:
+            continue
+        mean, low, high = levels.get(at, (None, None, None))
+        accepted, rejected = counted.get(at, (0, 0))
+        rows.append(
+            MeasuredCommit(
+                position=at,
+                sha=candidate.sha,
+                subject=candidate.subject,
+                mean=mean,
+                low=low,
+                high=high,
+                points=accepted,
+                rejected=rejected,
+                role=roles.get(at, ""),
+                unbuildable=at in broken,
+                probability=probability.get(at),
+            )
+        )
+    return rows
+
+
+def _roles(verdict: Mapping[str, Any], last: int) -> dict[int, str]:
+    positions = verdict.get("positions") or {"good": 0, "bad": last}
+    roles = {int(positions["good"]): "good end", int(positions["bad"]): "bad end"}
+    for culprit in verdict.get("culprits") or []:
+        if culprit.get("position") is not None:
+            roles[int(culprit["position"])] = "culprit"
+    return roles
+
+
+def build_work(build: BuildRow, axis: Axis, bisection_id: str) -> Work:
+    """Return a build as tables show it."""
+    return Work(
+        kind="build",
+        id=build.id,
+        position=axis.position_of_tree.get(build.tree),
+        sha=build.commit_sha,
+        state=build.state.value,
+        host="",
+        purpose="",
+        started_at=build.started_at,
+        finished_at=build.finished_at,
+        seconds=build.seconds,
+        cause=_cause(build.failure_kind, build.cause),
+        advice=build.advice,
+        lines=build.lines,
+        shared=build.bisection_id != bisection_id,
+    )
+
+
+def run_work(run: RunRow, axis: Axis) -> Work:
+    """Return a run as tables show it."""
+    known = run.position < len(axis.candidates)
+    return Work(
+        kind="run",
+        id=run.id,
+        position=run.position,
+        sha=axis.candidates[run.position].sha if known else "",
+        state=run.state.value,
+        host=run.host,
+        purpose=run.purpose.value,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        seconds=run.seconds,
+        cause=_cause(run.failure_kind, run.cause),
+        advice=run.advice,
+        lines=run.lines,
+        shared=False,
+    )
+
+
+def _cause(kind: FailureKind | None, cause: str) -> str:
+    return f"{kind.value}: {cause}" if kind is not None else cause
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """The page of a commit on an axis."""
+
+    listing: Listing
+    candidate: CandidateRow
+    last: int
+    builds: list[Work]
+    runs: list[Work]
+    points: list[PointRow]
+    level: tuple[float, float, float] | None
+    probability: float | None
+    #: Neighbours that are measured: where to look next.
+    before: int | None
+    after: int | None
+    #: Other positions with the same tree.
+    same_tree: list[int]
+
+
+def commit_view(session: Session, bisection_id: str, position: int) -> CommitView:
+    """Return everything the page of a commit shows.
+
+    Raises:
+        NotFoundError: no such bisection, or no such position.
+    """
+    listing = queries.get_bisection(session, bisection_id)
+    candidate = queries.candidate_at(session, bisection_id, position)
+    row = listing.row
+    axis = queries.axis_of(session, bisection_id)
+    belief = row.belief or {}
+    levels = {int(at): level for at, level in (belief.get("levels") or {}).items()}
+    own = axis.position_of_tree.get(candidate.tree, position)
+    level = levels.get(position) or levels.get(own)
+    strip = {int(at): float(share) for at, share in belief.get("step_probability") or []}
+    same_tree = [
+        other.position
+        for other in axis.candidates
+        if other.tree == candidate.tree and other.position != position
+    ]
+    runs = [
+        run
+        for place in (position, *same_tree)
+        for run in queries.runs_of(session, bisection_id, position=place)
+    ]
+    return CommitView(
+        listing=listing,
+        candidate=candidate,
+        last=max(len(axis.candidates) - 1, 0),
+        builds=[
+            build_work(build, axis, bisection_id)
+            for build in queries.axis_builds(session, row, tree=candidate.tree)
+        ],
+        runs=[run_work(run, axis) for run in runs],
+        points=queries.axis_points(session, row, tree=candidate.tree),
+        level=(level[0], level[1], level[2]) if level else None,
+        probability=strip.get(position),
+        before=max((at for at in levels if at < position), default=None),
+        after=min((at for at in levels if at > position), default=None),
+        same_tree=same_tree,
+    )
