@@ -1,0 +1,1 @@
+"""Published wheels: which there are, getting them, and which commit they were built from."""
