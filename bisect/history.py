@@ -210,7 +210,7 @@ class Mirror:
         return kinship.relations(self.path, self._sha(sha), tips)
 
     def relations_between(self, earlier: str, later: str) -> dict[str, tuple[Relation, ...]]:
-        """Return SHA -> relations among all commits from ``earlier`` to ``later``, both included."""
+        """Return SHA -> relations among the commits from ``earlier`` to ``later``, both ends in."""
         return kinship.relations_between(self.path, self._sha(earlier), self._sha(later))
 
     def counterpart(self, sha: str, branch: str) -> Relation | None:

@@ -7,9 +7,11 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,6 +19,7 @@ import pytest
 from tests.helpers.repositories import Workshop
 
 from perfbisect.errors import BadInputError, TransientError
+from perfbisect.git.process import failure
 from perfbisect.git.source import known_source, parse_source
 from perfbisect.history import Mirror, open_mirror
 
@@ -362,3 +365,78 @@ def test_a_mirror_is_found_after_its_source_has_vanished(shop: Workshop, tmp_pat
     for url in ("https://a.example/x.git", "git@a.example:x.git"):
         parsed = parse_source(url, allow_local=False)
         assert known_source(parsed.url) == parsed
+
+
+@pytest.mark.parametrize(
+    ("returncode", "stderr", "passing"),
+    [
+        (128, "fatal: write error: No space left on device", True),
+        (128, "error: unable to write file: Disk quota exceeded", True),
+        (128, "fatal: Out of memory, malloc failed", True),
+        (-9, "", True),
+        (128, "fatal: bad object", False),
+        (1, "", False),
+    ],
+)
+def test_a_machine_that_fails_is_worth_another_try(
+    returncode: int, stderr: str, passing: bool
+) -> None:
+    """A full disk, no memory and a kill say nothing about the repository."""
+    error = failure(["fetch"], returncode, stderr)
+    assert isinstance(error, TransientError) == passing
+    assert "git fetch failed" in error.message
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def served(shop: Workshop) -> Iterator[str]:
+    """The repository's URL at a git server on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = [f"--port={port}", "--listen=127.0.0.1", f"--base-path={shop.path.parent}"]
+    daemon = subprocess.Popen(
+        ["git", "daemon", "--export-all", "--reuseaddr", "--log-destination=none", *place],
+        start_new_session=True,
+    )
+    try:
+        while not _listens(port):
+            assert daemon.poll() is None
+            time.sleep(0.02)
+        yield f"git://127.0.0.1:{port}/{shop.path.name}/.git"
+    finally:
+        os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait()
+
+
+def test_a_repository_behind_a_url_is_mirrored_and_updated(
+    served: str, shop: Workshop, tmp_path: Path
+) -> None:
+    """Over the network: branches by both spellings, tags, HEAD, then news and commits by SHA."""
+    shop.git("update-ref", "refs/pull/1/head", "HEAD~1")
+    lines: list[str] = []
+    mirrors = tmp_path / "mirrors"
+    mirror = open_mirror(served, mirrors, allow_local=False, progress=lines.append)
+    assert mirror.resolve("origin/master") == mirror.resolve("HEAD") == mirror.resolve("master")
+    assert mirror.resolve("v1").subject == "one"
+    assert lines
+    refs = subprocess.check_output(["git", "-C", mirror.path, "for-each-ref"], text=True)
+    assert "refs/pull" not in refs
+    loose = shop.git("commit-tree", shop.tree(), "-m", "proposed")
+    shop.git("update-ref", "refs/pull/2/head", loose)
+    three = shop.commit("three", {"a": "3\n"})
+    again = open_mirror(served, mirrors, allow_local=False)
+    assert again.resolve("master").sha == three
+    assert again.resolve(loose).subject == "proposed"
+    with pytest.raises(BadInputError, match="no such revision"):
+        again.resolve("0" * 40)
+
+
+def test_a_url_without_a_repository_is_bad_input(served: str, tmp_path: Path) -> None:
+    """The server answers that there is none: no use trying again."""
+    with pytest.raises(BadInputError, match="could not read"):
+        open_mirror(f"{served}/none.git", tmp_path / "mirrors")
