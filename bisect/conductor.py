@@ -15,7 +15,7 @@ from perfbisect.core.planner import plan as make_plan
 from perfbisect.core.states import BisectionState, FailureKind, Outcome
 from perfbisect.engines.failing import failure_of
 from perfbisect.errors import PerfbisectError, TransientError
-from perfbisect.gather import Axis, Capacity, Gathered, gather, load_axis
+from perfbisect.gather import Axis, Capacity, Gathered, gather, load_axis, load_policy
 from perfbisect.ports import BuildDone, Engine, RunDone
 from perfbisect.recorder import Recorder
 from perfbisect.services import Services
@@ -221,7 +221,7 @@ class Conductor:
                     row = session.get_one(BisectionRow, bisection_id)
                     self._active[bisection_id] = _Active(
                         axis=load_axis(session, bisection_id),
-                        policy=Policy(**row.policy),
+                        policy=load_policy(row),
                         renewed_at=time.monotonic(),
                     )
         self._renew()

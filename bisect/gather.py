@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.facts import Costs, Facts, FloatArray, Observation, Policy, Run
 from perfbisect.core.recipe import RecipeKind
-from perfbisect.core.states import FailureKind, Purpose, WorkState
+from perfbisect.core.states import Better, FailureKind, Find, Purpose, WorkState
 from perfbisect.store.database import now
 from perfbisect.store.tables import (
     BisectionRow,
@@ -85,6 +85,12 @@ def load_axis(session: Session, bisection_id: str) -> Axis:
         weights=np.array([row.weight for row in rows[1:]], dtype=np.float64),
         same_as=same_as,
     )
+
+
+def load_policy(row: BisectionRow) -> Policy:
+    """Read what was asked for."""
+    stored = dict(row.policy)
+    return Policy(**{**stored, "better": Better(stored["better"]), "find": Find(stored["find"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +178,7 @@ def _builds(session: Session, row: BisectionRow) -> list[tuple[int, BuildRow]]:
             .join(BuildRow, BuildRow.tree == CandidateRow.tree)
             .where(CandidateRow.bisection_id == row.id, BuildRow.recipe_digest == row.recipe_digest)
             .order_by(BuildRow.id, CandidateRow.position)
-        ).tuples()
+        )
     )
 
 
@@ -188,7 +194,7 @@ def _points(session: Session, row: BisectionRow) -> list[tuple[int, PointRow]]:
                 PointRow.recipe_digest == row.recipe_digest,
             )
             .order_by(PointRow.id, CandidateRow.position)
-        ).tuples()
+        )
     )
 
 
@@ -206,7 +212,7 @@ def _wheels(session: Session, row: BisectionRow) -> dict[int, str]:
         .join(WheelRow, WheelRow.tree == CandidateRow.tree)
         .where(CandidateRow.bisection_id == row.id, WheelRow.recipe_digest == row.recipe_digest)
         .order_by(CandidateRow.position)
-    ).tuples()
+    )
     first: dict[str, int] = {}
     for position, wheel in pairs:
         first.setdefault(wheel, position)

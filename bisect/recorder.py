@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import asdict
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from perfbisect.core.facts import Belief, Finish
 from perfbisect.core.states import FailureKind, Outcome
-from perfbisect.errors import TransientError
+from perfbisect.errors import PerfbisectError, TransientError
 from perfbisect.gather import Axis, Gathered
+from perfbisect.history import Mirror
 from perfbisect.ports import BuildDone, BuildSuccess, Failure, RunDone, RunSuccess
 from perfbisect.services import Services
 from perfbisect.store import bisections, work
-from perfbisect.store.tables import BenchmarkRow, BisectionRow, RunRow
-from perfbisect.verdicts import assemble, belief_json
+from perfbisect.store.tables import BenchmarkRow, BisectionRow, RepositoryRow, RunRow
+from perfbisect.verdicts import Relations, assemble, belief_json
+from perfbisect.work_orders import mirror_path
+
+log = logging.getLogger(__name__)
 
 #: Which part of the request a planner's code blames.
 FIELD_OF_CODE = {
@@ -26,6 +34,7 @@ class Recorder:
     """Turns news and endings into rows and events."""
 
     def __init__(self, services: Services) -> None:
+        self._services = services
         self._database = services.database
         self._artifacts = services.artifacts
 
@@ -99,10 +108,26 @@ class Recorder:
             row = session.get_one(BisectionRow, bisection_id)
             row.active_seconds += seconds
             bisections.add_decision(session, bisection_id, action, None)
-            verdict = assemble(session, row, axis, gathered, belief, action)
+            relations = self._relations_of(session, row)
+            verdict = assemble(session, row, axis, gathered, belief, action, relations)
             if belief is not None:
                 row.belief = belief_json(belief)
             bisections.finish(session, row, outcome=action.outcome, verdict=verdict, error=error)
+
+    def _relations_of(self, session: Session, row: BisectionRow) -> Relations:
+        """Return who knows relations; trouble with git must not keep an end from being stored."""
+        mirror = Mirror(
+            mirror_path(self._services, session.get_one(RepositoryRow, row.repository_id).url)
+        )
+
+        def relations(sha: str) -> list[dict[str, Any]]:
+            try:
+                return [asdict(relation) for relation in mirror.relations(sha)]
+            except PerfbisectError as error:
+                log.warning("relations of %s: %s", sha, error)
+                return []
+
+        return relations
 
     def fail(self, bisection_id: str, message: str) -> None:
         """Close a bisection after an unforeseen error of ours."""

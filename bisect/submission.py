@@ -66,7 +66,7 @@ class _Prepared:
     benchmark_digest: str
     policy: Policy
     candidates: Sequence[Candidate]
-    relations: Mapping[str, list[dict[str, str]]]
+    relations: Mapping[str, list[dict[str, Any]]]
 
 
 def submit(
@@ -163,7 +163,12 @@ def _prepare(
         benchmark_digest=digest,
         policy=policy,
         candidates=candidates,
-        relations=mirror.relations_within(candidates),
+        relations={
+            sha: [asdict(relation) for relation in found]
+            for sha, found in mirror.relations_between(
+                candidates[0].sha, candidates[-1].sha
+            ).items()
+        },
     )
 
 
@@ -236,11 +241,12 @@ def _source(services: Services, repository: str, allow_local: bool) -> str:
 
 def _candidates(mirror: Mirror, request: BisectionRequest) -> Sequence[Candidate]:
     """Return the axis, earlier end first; for ``find = fix`` the bad end is the earlier one."""
-    good = mirror.resolve(request.good, field="good")
-    bad = mirror.resolve(request.bad, field="bad")
-    earlier, later = (bad, good) if request.find is Find.FIX else (good, bad)
     return mirror.candidates(
-        earlier.sha, later.sha, all_parents=request.all_parents, paths=request.paths
+        request.good,
+        request.bad,
+        find=request.find,
+        all_parents=request.all_parents,
+        paths=request.paths,
     )
 
 

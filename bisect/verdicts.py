@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from perfbisect import report
-from perfbisect.core.facts import Belief, EndStat, Finish, Step
+from perfbisect.core.facts import Belief, EndStat, Finish
 from perfbisect.core.states import BisectionState, Find, Outcome
+from perfbisect.core.verdict import Culprit, credible_positions
+from perfbisect.core.verdict import verdict as answer_of
 from perfbisect.gather import Axis, Gathered
 from perfbisect.store.tables import BisectionRow, CandidateRow, PointRow
 
 #: Probabilities below this are not worth a pixel of the chart.
 _VISIBLE = 1e-4
-#: Share of the probability that a credible set holds.
-_CREDIBLE = 0.95
+#: Commits named at most by one culprit or credible set; a clump this large is no answer anyway.
+_MOST_COMMITS = 200
+#: Commits of a set whose relations are looked up.
+_MOST_RELATED = 50
+
+_STILL_SEARCHING = Finish(Outcome.INCONCLUSIVE, "still searching")
+
+Relations = Callable[[str], list[dict[str, Any]]]
 
 
 def assemble(
@@ -26,26 +36,27 @@ def assemble(
     gathered: Gathered,
     belief: Belief | None,
     end: Finish | None,
+    relations: Relations = lambda _: [],
 ) -> dict[str, Any]:
     """Return the verdict of design.md §8, so far or final.
 
     Args:
         end: why the bisection ends; None while it runs.
+        relations: SHA -> what history knows of a commit beyond the range.
     """
     facts = gathered.facts
     fix = facts.policy.find is Find.FIX
-    first, last = (belief.first, belief.last) if belief else (None, None)
-    steps = list(belief.steps) if belief else []
-    verified = [step for step in steps if step.verified]
-    named = verified if end is not None and end.outcome is Outcome.CULPRITS else steps
-    good, bad = (last, first) if fix else (first, last)
+    answer = answer_of(facts, belief, end or _STILL_SEARCHING)
+    named = answer.culprits
+    if end is None or end.outcome is not Outcome.CULPRITS:
+        named = tuple(sorted((*named, *answer.suspects), key=lambda each: each.positions))
     verdict: dict[str, Any] = {
         "id": row.id,
         "state": BisectionState.FINISHED if end else BisectionState.RUNNING,
         "outcome": end.outcome if end else None,
-        "good": _end(row.good_sha, good),
-        "bad": _end(row.bad_sha, bad),
-        "culprits": [_culprit(session, row, axis, step) for step in named],
+        "good": _end(row.good_sha, answer.good),
+        "bad": _end(row.bad_sha, answer.bad),
+        "culprits": [_culprit(session, row, each, relations) for each in named],
         "explained": _explained(belief, named),
         "builds": facts.builds_done,
         "runs": facts.runs_done,
@@ -64,12 +75,10 @@ def assemble(
         "drift": belief.drift if belief else None,
         "unbuildable": len(facts.broken),
         "reused_points": len(facts.observations) - _own(facts.observations),
-        "credible_set": [],
         "reason": end.reason if end else "",
         "code": end.code if end else "",
     }
-    if belief is not None and not verified:
-        verdict["credible_set"] = _credible_set(axis, belief)
+    verdict["credible_set"] = [] if answer.culprits else _credible_set(axis, belief)
     verdict["sentence"] = report.sentence(verdict)
     return verdict
 
@@ -109,68 +118,69 @@ def _points(session: Session, bisection_id: str) -> int:
     return count or 0
 
 
-def _culprit(session: Session, row: BisectionRow, axis: Axis, step: Step) -> dict[str, Any]:
+def _culprit(
+    session: Session, row: BisectionRow, culprit: Culprit, relations: Relations
+) -> dict[str, Any]:
     """Return a step as a culprit: the commits that may have caused it, earliest first."""
+    first, last = culprit.positions[0], culprit.positions[-1]
     candidates = session.scalars(
         select(CandidateRow)
         .where(
             CandidateRow.bisection_id == row.id,
-            CandidateRow.position > step.before,
-            CandidateRow.position <= step.after,
+            CandidateRow.position >= first,
+            CandidateRow.position <= last,
         )
         .order_by(CandidateRow.position)
-        .limit(1000)
+        .limit(_MOST_COMMITS)
     ).all()
+    alone = candidates[0] if len(candidates) == 1 else None
     return {
         "commits": [candidate.sha for candidate in candidates],
-        "subject": candidates[-1].subject if step.resolved else "",
-        "author": candidates[-1].author if step.resolved else "",
-        "subjects": [candidate.subject for candidate in candidates[:50]],
-        "kind": step.kind,
-        "before": step.level_before,
-        "after": step.level_after,
-        "change": step.change,
-        "ci95": list(step.ci95),
-        "probability": step.probability,
-        "verified": step.verified,
-        "verify_runs": step.verify_runs,
-        "resolved": step.resolved,
-        "before_position": step.before,
-        "position": step.after,
-        "relations": [
-            relation for candidate in candidates[:50] for relation in candidate.relations
-        ],
+        "subject": alone.subject if alone else "",
+        "author": alone.author if alone else "",
+        "subjects": [candidate.subject for candidate in candidates],
+        "kind": culprit.kind,
+        "before": culprit.before,
+        "after": culprit.after,
+        "change": culprit.change,
+        "ci95": list(culprit.ci95),
+        "probability": culprit.probability,
+        "verified": culprit.verified,
+        "verify_runs": culprit.verify_runs,
+        "before_position": first - 1,
+        "position": last,
+        "relations": _relations(candidates, relations),
     }
 
 
-def _explained(belief: Belief | None, steps: list[Step]) -> dict[str, float | None]:
+def _relations(candidates: Sequence[CandidateRow], relations: Relations) -> list[dict[str, Any]]:
+    """Return the relations inside the range, and those that history knows beyond it."""
+    found: dict[str, dict[str, Any]] = {}
+    for candidate in candidates[:_MOST_RELATED]:
+        for relation in (*candidate.relations, *relations(candidate.sha)):
+            found.setdefault(f"{relation['kind']} {relation['commit']}", dict(relation))
+    return list(found.values())
+
+
+def _explained(belief: Belief | None, named: Sequence[Culprit]) -> dict[str, float | None]:
     """Return the whole change between the ends, and what the named steps amount to together."""
     total = None
     if belief is not None and belief.first is not None and belief.last is not None:
         total = belief.last.mean / belief.first.mean - 1
-    product = 1.0
-    for step in steps:
-        product *= 1 + step.change
-    return {"total": total, "steps": product - 1}
+    return {"total": total, "steps": math.prod(1 + each.change for each in named) - 1}
 
 
-def _credible_set(axis: Axis, belief: Belief) -> list[dict[str, Any]]:
-    """Return the likeliest commits that together hold most of the probability, likeliest first."""
-    probabilities = belief.step_probability
-    total = float(probabilities.sum())
-    if total <= 0:
+def _credible_set(axis: Axis, belief: Belief | None) -> list[dict[str, Any]]:
+    """Return the likeliest commits that together hold 95% of the probability, likeliest first."""
+    if belief is None:
         return []
-    chosen: list[dict[str, Any]] = []
-    held = 0.0
-    for index in probabilities.argsort()[::-1][:100]:
-        if held >= _CREDIBLE * total:
-            break
-        held += float(probabilities[index])
-        chosen.append(
-            {
-                "commit": axis.shas[int(index) + 1],
-                "position": int(index) + 1,
-                "probability": round(float(probabilities[index]), 5),
-            }
-        )
-    return chosen
+    strip = belief.step_probability
+    positions = sorted(credible_positions(belief), key=lambda each: -strip[each - 1])
+    return [
+        {
+            "commit": axis.shas[position],
+            "position": position,
+            "probability": round(float(strip[position - 1]), 5),
+        }
+        for position in positions[:_MOST_COMMITS]
+    ]
