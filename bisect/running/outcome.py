@@ -17,7 +17,7 @@ from perfbisect.units import format_duration, format_size
 MAX_FILE = 256 * 1024**2
 
 #: Signals by which a program is ended for its own faults, and what that tells.
-_CRASHES = {
+_CRASHES: dict[int, str] = {
     signal.SIGSEGV: "it used memory that is not its own",
     signal.SIGILL: "the wheel uses instructions that this CPU lacks, e.g. by -march",
     signal.SIGABRT: "it aborted itself",
@@ -66,15 +66,21 @@ def require_success(benchmark: Benchmark, result: ProcessResult, output: str) ->
         advice = "free memory on this host, or lower what the benchmark needs"
         kind = FailureKind.TRANSIENT
     elif result.returncode < 0:
-        name = signal.Signals(-result.returncode)
-        cause = f"crashed: {name.name}"
-        advice, kind = _CRASHES.get(name, ""), FailureKind.PERMANENT
+        cause = f"crashed: {_signal_name(-result.returncode)}"
+        advice, kind = _CRASHES.get(-result.returncode, ""), FailureKind.PERMANENT
     elif result.returncode > 0:
         cause = f"the benchmark failed with status {result.returncode}"
         advice, kind = "", FailureKind.PERMANENT
     else:
         return
     raise failed(kind, cause, output=output, advice=advice, seconds=result.seconds)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # real-time signals have no names
 
 
 def read_value(benchmark: Benchmark, output: str, directory: Path, seconds: float) -> Reading:
