@@ -42,6 +42,7 @@ FIELDS = (
     "max_builds",
     "max_time",
 )
+REQUIRED = ("repository", "good", "bad", "recipe", "benchmark")
 _DEFAULTS = {"min_effect": "3%", "find": Find.ALL.value}
 _OPTIONS = {"repository": "--repo"}
 
@@ -67,7 +68,7 @@ def command_line(body: dict[str, Any]) -> str:
     words = ["perfbisect bisect"]
     for name, value in body.items():
         option = _OPTIONS.get(name, "--" + name.replace("_", "-"))
-        words.append(f"{option} {shlex.quote(str(value))}")
+        words.append(f"{option} {value if value == '…' else shlex.quote(str(value))}")
     return " \\\n  ".join(words)
 
 
@@ -95,7 +96,7 @@ def equivalent(request: Request) -> HTMLResponse:
 
 
 def _equivalent(request: Request, values: dict[str, str]) -> dict[str, str]:
-    body = body_of(values)
+    body = {**dict.fromkeys(REQUIRED, "…"), **body_of(values)}
     return {"command": command_line(body), "curl": curl_line(body, str(request.base_url))}
 
 

@@ -83,7 +83,7 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
         return [low]
     raw = (high - low) / max(count, 1)
     power: float = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * power for unit in (1, 2, 5, 10) if unit * power >= raw * 0.999)
+    step: float = next(unit * power for unit in (1, 2, 5, 10) if unit * power >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
@@ -95,10 +95,13 @@ def _tick_label(value: float) -> str:
 def plot_of(chart: dict[str, Any]) -> Plot | None:
     """Return the drawing of a chart's columns; None where nothing is measured yet."""
     points, levels = chart["points"], chart["levels"]
-    values = [*points["value"], *levels["low"], *levels["high"]]
+    # A rejected point may lie far off; it must not set the scale.
+    columns = zip(points["value"], points["rejected"], strict=True)
+    accepted = [value for value, rejected in columns if not rejected]
+    values = [*(accepted or points["value"]), *levels["low"], *levels["high"]]
     if not values:
         return None
-    low, high = min(values), max(values)
+    low, high = float(min(values)), float(max(values))
     margin = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
     low, high = low - margin, high + margin
     last = max(int(chart["last"]), 1)
@@ -107,7 +110,8 @@ def plot_of(chart: dict[str, Any]) -> Plot | None:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * (position + 0.5) / (last + 1), 1)
 
     def y_of(value: float) -> float:
-        return round(BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low), 1)
+        share = (value - low) / (high - low)
+        return round(BOTTOM - (BOTTOM - TOP) * share, 1)
 
     threshold = chart["threshold"]
     shown = threshold is not None and low <= threshold <= high
@@ -135,7 +139,7 @@ def plot_of(chart: dict[str, Any]) -> Plot | None:
 def _dots(points: dict[str, list[Any]], x_of: Place, y_of: Place) -> list[Dot]:
     columns = zip(points["position"], points["value"], points["rejected"], strict=True)
     return [
-        Dot(x_of(position), y_of(value), bool(rejected))
+        Dot(x_of(position), min(max(y_of(value), TOP), BOTTOM), bool(rejected))
         for position, value, rejected in list(columns)[:MAX_POINTS]
     ]
 

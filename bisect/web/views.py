@@ -220,7 +220,9 @@ def _roles(verdict: Mapping[str, Any], last: int) -> dict[int, str]:
     roles = {int(positions["good"]): "good end", int(positions["bad"]): "bad end"}
     for culprit in verdict.get("culprits") or []:
         if culprit.get("position") is not None:
-            roles[int(culprit["position"])] = "culprit"
+            before = int(culprit.get("before_position", culprit["position"] - 1))
+            role = "culprit" if len(culprit["commits"]) == 1 else "suspect"
+            roles |= dict.fromkeys(range(before + 1, int(culprit["position"]) + 1), role)
     return roles
 
 

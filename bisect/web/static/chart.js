@@ -61,6 +61,7 @@ function drawValues(u) {
   clipped(u, (ctx, ratio) => {
     drawThreshold(u, ctx, ratio);
     drawPoints(u, ctx, ratio);
+    drawLine(u, ctx, ratio);
     drawLevels(u, ctx, ratio);
     drawBroken(u, ctx, ratio);
   });
@@ -83,6 +84,8 @@ function drawPoints(u, ctx, ratio) {
   const { position, value, rejected, purpose } = data.points;
   const anchor = data.purposes.indexOf("anchor");
   const spread = Math.min(u.bbox.width / (u.scales.x.max - u.scales.x.min) / 3, 5 * ratio);
+  const top = u.bbox.top + 4 * ratio;
+  const bottom = u.bbox.top + u.bbox.height - 4 * ratio;
   let place = 0;
   ctx.fillStyle = colour.point;
   ctx.strokeStyle = colour.point;
@@ -91,14 +94,28 @@ function drawPoints(u, ctx, ratio) {
     place = i > 0 && position[i] === position[i - 1] ? place + 1 : 0;
     // Points of a commit stand side by side, always in the same order, so that none hides another.
     const x = u.valToPos(position[i], "x", true) + spread * (((place * 7) % 11) / 5 - 1);
-    const y = u.valToPos(value[i], "y", true);
-    ctx.globalAlpha = rejected[i] ? 0.3 : 0.8;
+    // A rejected point may lie far off; it must not set the scale, so it is kept at the edge.
+    const y = Math.min(Math.max(u.valToPos(value[i], "y", true), top), bottom);
+    ctx.globalAlpha = 0.8;
     ctx.beginPath();
     if (purpose[i] === anchor) ctx.rect(x - 2.2 * ratio, y - 2.2 * ratio, 4.4 * ratio, 4.4 * ratio);
     else ctx.arc(x, y, 2.5 * ratio, 0, 2 * Math.PI);
     if (rejected[i]) ctx.stroke();
     else ctx.fill();
   }
+  ctx.globalAlpha = 1;
+}
+
+function drawLine(u, ctx, ratio) {
+  const { position, mean } = data.levels;
+  ctx.strokeStyle = colour.mean;
+  ctx.lineWidth = ratio;
+  ctx.globalAlpha = 0.3;
+  ctx.beginPath();
+  for (let i = 0; i < position.length; i++) {
+    ctx.lineTo(u.valToPos(position[i], "x", true), u.valToPos(mean[i], "y", true));
+  }
+  ctx.stroke();
   ctx.globalAlpha = 1;
 }
 
@@ -155,7 +172,9 @@ function drawBars(u) {
 // --- scales --------------------------------------------------------------------------------
 
 function valueRange() {
-  const values = [...data.points.value, ...data.levels.low, ...data.levels.high];
+  const { value, rejected } = data.points;
+  const accepted = value.filter((_, i) => !rejected[i]);
+  const values = [...(accepted.length ? accepted : value), ...data.levels.low, ...data.levels.high];
   if (!values.length) return [0, 1];
   const low = values.reduce((a, b) => Math.min(a, b));
   const high = values.reduce((a, b) => Math.max(a, b));
@@ -165,6 +184,8 @@ function valueRange() {
 
 const wholeAxis = () => [-0.5, data.last + 0.5];
 const positions = () => Array.from({ length: data.last + 1 }, (_, i) => i);
+// Positions are whole numbers: no grid line may stand between two of them.
+const WHOLE_STEPS = [1, 2, 5].flatMap((unit) => [1, 10, 100, 1000, 10000].map((power) => unit * power)).sort((a, b) => a - b);
 const whole = (u, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : ""));
 
 function axisStyle() {
@@ -185,7 +206,7 @@ function mainOptions(width, height) {
     scales: { x: { time: false, range: (u, min, max) => [min, max] }, y: { range: valueRange } },
     series: [{}, { paths: () => null, points: { show: false } }],
     axes: [
-      { ...axisStyle(), size: 24, values: () => [] , ticks: { show: false } },
+      { ...axisStyle(), size: 20, incrs: WHOLE_STEPS, values: () => [], ticks: { show: false } },
       { ...axisStyle(), size: 64, values: (u, ticks) => ticks.map(number) },
     ],
     hooks: { drawAxes: [drawSteps], draw: [drawValues], setCursor: [pointed], setScale: [zoomed] },
@@ -195,13 +216,13 @@ function mainOptions(width, height) {
 function stripOptions(width) {
   return {
     width, height: STRIP_HEIGHT,
-    padding: [2, 16, 0, 0],
+    padding: [8, 16, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: SYNC }, points: { show: false }, drag: { x: true, y: false } },
     scales: { x: { time: false, range: (u, min, max) => [min, max] }, y: { range: [0, 1] } },
     series: [{}, { paths: () => null, points: { show: false } }],
     axes: [
-      { ...axisStyle(), size: 28, values: whole, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000] },
+      { ...axisStyle(), size: 28, values: whole, incrs: WHOLE_STEPS },
       { ...axisStyle(), size: 64, splits: [0, 0.5, 1], values: () => ["0", "P(step)", "1"], gap: 4 },
     ],
     hooks: { draw: [drawBars], setScale: [zoomed] },
