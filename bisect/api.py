@@ -37,11 +37,17 @@ _ABOUT = (
 )
 
 
-def create_app(settings: Settings, *, conductor: bool = True) -> FastAPI:
+def create_app(
+    settings: Settings,
+    *,
+    conductor: bool = True,
+    make: Callable[[Services], Conductor] | None = None,
+) -> FastAPI:
     """Return the service.
 
     Args:
         conductor: conduct bisections in this process; False: only show and accept them.
+        make: makes the conductor; None: the one of this machine (``wiring.make_conductor``).
     """
     app = FastAPI(
         title="perfbisect",
@@ -51,7 +57,7 @@ def create_app(settings: Settings, *, conductor: bool = True) -> FastAPI:
         # The interactive pages load scripts from elsewhere, which the pages' policy forbids.
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(settings, conductor=conductor),
+        lifespan=_lifespan(settings, (make or _of_this_machine) if conductor else None),
     )
     app.state.metrics = CollectorRegistry()
     app.state.conductor = None
@@ -71,7 +77,7 @@ def create_app(settings: Settings, *, conductor: bool = True) -> FastAPI:
 
 
 def _lifespan(
-    settings: Settings, *, conductor: bool
+    settings: Settings, make: Callable[[Services], Conductor] | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -79,8 +85,10 @@ def _lifespan(
         collector = StoreCollector(services)
         app.state.services = services
         app.state.metrics.register(collector)
-        app.state.conductor = _start(services) if conductor else None
         try:
+            if make is not None:
+                app.state.conductor = await to_thread.run_sync(make, services)
+                app.state.conductor.start()
             yield
         finally:
             if app.state.conductor is not None:
@@ -91,13 +99,11 @@ def _lifespan(
     return lifespan
 
 
-def _start(services: Services) -> Conductor:
+def _of_this_machine(services: Services) -> Conductor:
     # Here, because a service that only shows and accepts needs no builder and no runner.
     from perfbisect.wiring import make_conductor
 
-    conductor = make_conductor(services)
-    conductor.start()
-    return conductor
+    return make_conductor(services)
 
 
 def _handle_errors(app: FastAPI) -> None:

@@ -30,6 +30,9 @@ class Settings(BaseSettings):
     port: int = Field(default=8080, ge=1, le=65535)
     #: Repositories that may be submitted by API and form, besides those already known.
     allowed_repositories: list[str] = Field(default_factory=list)
+    #: Directory of the perfbisect.toml whose recipes and benchmarks API and form may name besides
+    #: the shipped ones; None: the current directory.
+    project_dir: Path | None = None
     #: Whether API and form may define recipes and benchmarks themselves, which runs any command
     #: they like on this machine; else they name known ones.
     allow_inline: bool = False

@@ -35,6 +35,7 @@ def admit(
             requested_by=requested_by,
             origin=origin,
             idempotency_key=idempotency_key,
+            base_dir=services.settings.project_dir,
         ).id
 
     try:

@@ -126,7 +126,7 @@ def list_recipes(services: Opened) -> list[models.NamedDefinition]:
             description=known.description,
             shipped=True,
         )
-        for known in list_known().recipes
+        for known in list_known(services.settings.project_dir).recipes
     ]
     with services.database.read() as session:
         used = catalogue.list_recipes(session)
@@ -146,7 +146,7 @@ def list_benchmarks(services: Opened) -> list[models.NamedDefinition]:
             description=known.description,
             shipped=True,
         )
-        for known in list_known().benchmarks
+        for known in list_known(services.settings.project_dir).benchmarks
     ]
     with services.database.read() as session:
         used = catalogue.list_benchmarks(session)

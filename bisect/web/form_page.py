@@ -111,7 +111,7 @@ def _form(
     token = csrf or new_csrf_token()
     with services.database.read() as session:
         names = [row.name for row in catalogue.list_repositories(session)]
-    known = list_known()
+    known = list_known(services.settings.project_dir)
     context = {
         "values": values,
         "csrf_field": CSRF_FIELD,
