@@ -36,7 +36,8 @@ class Settings(BaseSettings):
     #: Whether API and form may define recipes and benchmarks themselves, which runs any command
     #: they like on this machine; else they name known ones.
     allow_inline: bool = False
-    #: Host names that the service answers to; empty: loopback names when bound to loopback, else any.
+    #: Host names that the service answers to; empty: loopback names when bound to loopback, else
+    #: any.
     allowed_hosts: list[str] = Field(default_factory=list)
     #: Largest body of a request, bytes.
     max_body_bytes: int = Field(default=1_000_000, ge=1024)
