@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,30 +44,16 @@ _NETWORK = re.compile(
 _HOST = re.compile(r"(?i)no space left|disk quota|read-only file system|too many open files")
 
 
-class Execute(Protocol):
-    """Runs a program of the installation: on this machine, or in a container."""
-
-    def __call__(
-        self, argv: Sequence[str], env: Mapping[str, str], timeout: float, *, quiet: bool = False
-    ) -> ProcessResult:
-        """Run it to its end, its output going to the run's log unless ``quiet``."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an environment is made of, with paths as the installing program sees them."""
+    """What an environment is made of."""
 
-    #: The program uv and its leading arguments.
-    uv: tuple[str, ...]
-    #: Interpreter: a path or a version that uv finds.
-    python: str
     #: Wheel file; None: requirements only.
     wheel: Path | None
     wheel_sha256: str
     requirements: tuple[str, ...]
-    #: uv's cache of downloads; on the same file system files are linked rather than copied.
-    uv_cache: str
+    #: Interpreter: a path or a name that uv finds.
+    python: str
     #: What else makes the environment another one, e.g. the image it is for.
     identity: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,6 +69,31 @@ class Wanted:
         return digest_of(what)[:32]
 
 
+class Installer(Protocol):
+    """Where an environment is made: on this machine, or in containers."""
+
+    #: Program uv with its leading arguments.
+    uv: tuple[str, ...]
+
+    def prepare(self, environment: Path) -> str:
+        """Get ready to fill an empty directory; return its path as the programs see it."""
+        ...
+
+    def wheel_path(self, wheel: Path) -> str:
+        """Return the wheel's path as the programs see it."""
+        ...
+
+    def variables(self) -> Mapping[str, str]:
+        """Return uv's environment variables."""
+        ...
+
+    def install(
+        self, argv: Sequence[str], env: Mapping[str, str], timeout: float, *, quiet: bool = False
+    ) -> ProcessResult:
+        """Run a step to its end, its output going to the run's log unless ``quiet``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """An environment that is held until its lease ends."""
@@ -94,20 +105,15 @@ class Environment:
 
 @contextmanager
 def lease_environment(
-    directories: LeasedDirectories,
-    wanted: Wanted,
-    execute: Execute,
-    cancel: CancelToken,
-    inside: Callable[[Path], str] = str,
+    directories: LeasedDirectories, wanted: Wanted, installer: Installer, cancel: CancelToken
 ) -> Iterator[Environment]:
     """Hold an environment, made now if there is none yet.
 
     Args:
         directories: where environments are kept.
         wanted: what it is made of.
-        execute: runs uv and the import check.
+        installer: where uv and the import check run.
         cancel: ends the installation.
-        inside: path of the environment on this machine -> path that ``execute`` sees.
 
     Raises:
         RunFailed: permanent where the wheel can't be installed or imported; transient where an
@@ -116,15 +122,10 @@ def lease_environment(
     """
 
     def fill(directory: Path) -> Mapping[str, Any]:
-        return _Installation(wanted, execute, inside(directory)).make()
+        return _Installation(wanted, installer, directory).make()
 
     with directories.lease(wanted.key, fill, cancel) as (path, facts):
         yield Environment(path, facts)
-
-
-def is_usable(environment: Path) -> bool:
-    """Return whether its interpreter is still there; it may have been upgraded away."""
-    return os.access(environment / "bin" / "python", os.X_OK)
 
 
 def choose_python(wheel: Path | None, directories: Sequence[str]) -> str:
@@ -169,11 +170,11 @@ def _find_python(version: str, directories: Sequence[str]) -> str:
     return ""
 
 
-def installer_variables(uv_cache: str, home: str) -> dict[str, str]:
+def installer_variables(uv_cache: str, home: str, path: str) -> dict[str, str]:
     """Return uv's environment: how to reach indexes, and nothing else of the user's."""
     passed = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": path,
         "LANG": "C.UTF-8",
         **passed,
         "HOME": home,
@@ -187,12 +188,12 @@ def installer_variables(uv_cache: str, home: str) -> dict[str, str]:
 class _Installation:
     """The steps that fill an empty directory."""
 
-    def __init__(self, wanted: Wanted, execute: Execute, path: str) -> None:
+    def __init__(self, wanted: Wanted, installer: Installer, directory: Path) -> None:
         self._wanted = wanted
-        self._execute = execute
-        self._path = path
-        self._python = f"{path}/bin/python"
-        self._env = installer_variables(wanted.uv_cache, os.environ.get("HOME", "/"))
+        self._installer = installer
+        self._path = installer.prepare(directory)
+        self._python = f"{self._path}/bin/python"
+        self._env = installer.variables()
 
     def make(self) -> Mapping[str, Any]:
         """Create the environment, install, import, and return what was installed."""
@@ -206,11 +207,12 @@ class _Installation:
         return self._facts()
 
     def _uv(self, *arguments: str, quiet: bool = False) -> ProcessResult:
-        argv = [*self._wanted.uv, *arguments]
-        return self._execute(argv, self._env, INSTALL_TIMEOUT, quiet=quiet)
+        argv = [*self._installer.uv, *arguments]
+        return self._installer.install(argv, self._env, INSTALL_TIMEOUT, quiet=quiet)
 
     def _install(self) -> None:
-        wheel = [str(self._wanted.wheel)] if self._wanted.wheel else []
+        path = self._wanted.wheel
+        wheel = [self._installer.wheel_path(path)] if path else []
         if not wheel and not self._wanted.requirements:
             return
         install = ("pip", "install", "--python", self._python, "--compile-bytecode")
@@ -241,7 +243,7 @@ class _Installation:
     def _in_python(self, program: str, timeout: float, *, quiet: bool = False) -> ProcessResult:
         argv = [self._python, "-I", "-c", program]
         env = {"LANG": "C.UTF-8", "HOME": "/nonexistent", "PATH": os.defpath}
-        return self._execute(argv, env, timeout, quiet=quiet)
+        return self._installer.install(argv, env, timeout, quiet=quiet)
 
     def _facts(self) -> Mapping[str, Any]:
         listing = ("pip", "list", "--python", self._python, "--format", "json", "--quiet")

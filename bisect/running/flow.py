@@ -11,16 +11,16 @@ from typing import Any
 
 from perfbisect.benchmark_files import copy_files
 from perfbisect.core.states import FailureKind
-from perfbisect.errors import BadInputError, TransientError
+from perfbisect.errors import BadInputError, InternalError, TransientError
 from perfbisect.ports import CancelledWork, CancelToken, Failure, RunRequest, RunSuccess
 from perfbisect.running.archives import is_wheel, unpack
 from perfbisect.running.commands import clean_environment, cores, format_command
-from perfbisect.running.environments import Environment, Wanted, is_usable, lease_environment
+from perfbisect.running.environments import Environment, Wanted, lease_environment
 from perfbisect.running.failures import RunFailed
 from perfbisect.running.hangs import Hangs
 from perfbisect.running.host import host_facts
 from perfbisect.running.leases import LeasedDirectories
-from perfbisect.running.observe import Observer, disturbance
+from perfbisect.running.observe import disturbance
 from perfbisect.running.outcome import KeptOutput, read_value, require_success
 from perfbisect.running.site import Layout, Scratch, Site
 
@@ -59,8 +59,8 @@ def carry_out(
         success = _Run(site, request, cancel, shelves, hangs).run()
     except RunFailed as error:
         return error.failure
-    except BadInputError as error:
-        return Failure(FailureKind.OURS, error.message)
+    except (BadInputError, InternalError) as error:
+        return Failure(FailureKind.OURS, error.message, seconds=time.monotonic() - started)
     except (TransientError, OSError) as error:
         cause = f"the run could not be carried out: {error}"
         return Failure(FailureKind.TRANSIENT, cause, seconds=time.monotonic() - started)
@@ -89,12 +89,12 @@ class _Run:
         Raises:
             RunFailed: see ``runner.py`` for who is to blame for what.
         """
-        self._site.check(self._request)
+        self._site.check()
         self._request.log_path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Scratch.below(self._request.work_dir)
         copy_files(self._request.benchmark, self._request.benchmark_dir, scratch.run)
         with self._artifact() as artifact, self._environment() as environment:
-            layout = self._site.layout(self._request, scratch, artifact)
+            layout = self._site.layout(scratch, environment.path, artifact)
             return self._measure(environment, scratch, layout)
 
     @contextmanager
@@ -106,41 +106,38 @@ class _Run:
         kept = LeasedDirectories(self._request.cache_dir / "archives", self._shelves.archives)
 
         def fill(directory: Path) -> Mapping[str, Any]:
-            content = directory / "content"
-            content.mkdir()
-            return unpack(self._request.wheel, content)
+            return unpack(self._request.wheel, directory)
 
         with kept.lease(self._request.wheel_sha256, fill, self._cancel) as (directory, _):
-            yield directory / "content"
+            yield directory
 
     @contextmanager
     def _environment(self) -> Iterator[Environment]:
         wheel = self._request.wheel if is_wheel(self._request.wheel) else None
         wanted = Wanted(
-            uv=self._site.uv,
-            python=self._site.python_for(wheel),
             wheel=wheel,
             wheel_sha256=self._request.wheel_sha256,
             requirements=self._request.benchmark.requirements,
-            uv_cache=self._site.uv_cache,
+            python=self._site.python_for(wheel),
             identity=self._site.identity(),
         )
         root = self._request.cache_dir / "environments"
-        kept = LeasedDirectories(root, self._shelves.environments, is_usable)
-        inside = self._site.inside
-        with lease_environment(kept, wanted, self._site.install, self._cancel, inside) as held:
+        kept = LeasedDirectories(root, self._shelves.environments, self._site.is_usable)
+        with lease_environment(kept, wanted, self._site, self._cancel) as held:
             yield held
 
     def _measure(self, environment: Environment, scratch: Scratch, layout: Layout) -> RunSuccess:
         """Start the command once and read its value."""
         benchmark = self._request.benchmark
-        path = self._site.inside(environment.path)
-        argv = format_command(benchmark.command, _placeholders(path, layout))
+        argv = format_command(benchmark.command, _placeholders(layout))
         variables = clean_environment(
-            benchmark, environment=path, home=layout.home, temporary=layout.temporary
+            benchmark,
+            environment=layout.environment,
+            home=layout.home,
+            temporary=layout.temporary,
         )
         output = KeptOutput()
-        with Observer() as observer:
+        with self._site.observer() as observer:
             result = self._site.start(argv, variables, benchmark.timeout, output.add)
         if result.cancelled:
             raise CancelledWork
@@ -177,9 +174,9 @@ class _Run:
         }
 
 
-def _placeholders(environment: str, layout: Layout) -> dict[str, str]:
+def _placeholders(layout: Layout) -> dict[str, str]:
     values = {
-        "python": f"{environment}/bin/python",
+        "python": f"{layout.environment}/bin/python",
         "wheel": layout.wheel,
         "jobs": str(cores()),
     }

@@ -11,6 +11,9 @@ from typing import Any
 
 import psutil
 
+from perfbisect.core.states import FailureKind
+from perfbisect.running.failures import failed
+
 _CPU = Path("/sys/devices/system/cpu")
 _GPU_QUERY = "index,name,driver_version,memory.total,persistence_mode"
 
@@ -58,6 +61,19 @@ def gpus() -> list[dict[str, str]]:
     names = _GPU_QUERY.split(",")
     rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line]
     return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+
+
+def require_gpus(wanted: int) -> None:
+    """Return if this machine has as many GPUs.
+
+    Raises:
+        RunFailed: ours: it has fewer.
+    """
+    found = len(gpus()) if wanted else 0
+    if found < wanted:
+        cause = f"the benchmark needs {wanted} GPUs, and nvidia-smi shows {found} here"
+        advice = "run it on a host with as many, or lower the benchmark's 'gpus'"
+        raise failed(FailureKind.OURS, cause, advice=advice)
 
 
 def _cpu_facts() -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 Every directory has a lock beside it. Users hold it shared, whoever fills or removes it alone; the
 kernel drops it when its holder dies, so that a kill leaves nothing locked and nothing half-made.
+
+What fills a directory may be foreign code, in a container but with the directory in its hands: the
+file that says that it is complete lies outside of what that code can write to.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from typing import Any
 from perfbisect.ports import CancelledWork, CancelToken
 
 #: Written last: a directory without it was never finished.
-COMPLETE = "perfbisect.json"
+COMPLETE = "complete.json"
+#: Below each directory: what was filled in.
+CONTENT = "content"
 #: Seconds between two tries for a lock.
 _POLL = 0.1
 
@@ -38,7 +43,7 @@ class LeasedDirectories:
         Args:
             root: where they are.
             keep: how many stay when nobody uses them; the longest unused go first.
-            usable: looks at a finished directory; False: it is broken and gets filled again.
+            usable: looks at the content of a finished directory; False: it gets filled again.
         """
         self._root = root
         self._keep = keep
@@ -48,7 +53,7 @@ class LeasedDirectories:
     def lease(
         self, key: str, fill: Callable[[Path], Facts], cancel: CancelToken
     ) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Hold a directory and yield it with the facts that ``fill`` returned when it was made.
+        """Hold a directory; yield its content and the facts that ``fill`` returned.
 
         Args:
             key: a file name, e.g. a digest.
@@ -64,7 +69,7 @@ class LeasedDirectories:
         with self._locked(key) as lock:
             facts = self._held(lock, directory, fill, cancel)
             try:
-                yield directory, facts
+                yield directory / CONTENT, facts
             finally:
                 with contextlib.suppress(OSError):
                     os.utime(directory / COMPLETE)
@@ -89,14 +94,15 @@ class LeasedDirectories:
             facts = json.loads((directory / COMPLETE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return facts if isinstance(facts, dict) and self._is_usable(directory) else None
+        finished = isinstance(facts, dict) and self._is_usable(directory / CONTENT)
+        return facts if finished else None
 
     def _fill(self, directory: Path, fill: Callable[[Path], Facts]) -> None:
         """Fill in place, as environments can't be moved; the file that completes it comes last."""
         _remove(directory)
-        directory.mkdir()
+        (directory / CONTENT).mkdir(parents=True)
         try:
-            facts = fill(directory)
+            facts = fill(directory / CONTENT)
             partial = directory / f"{COMPLETE}.partial"
             partial.write_text(json.dumps(facts), encoding="utf-8")
             partial.rename(directory / COMPLETE)

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfbisect.core.states import FailureKind
 from perfbisect.ports import CancelToken, RunRequest
 from perfbisect.processes import ProcessResult, run_process
-from perfbisect.running.environments import choose_python
-from perfbisect.running.failures import failed
-from perfbisect.running.host import gpus
+from perfbisect.running.environments import choose_python, installer_variables
+from perfbisect.running.host import require_gpus
+from perfbisect.running.observe import Observer
 from perfbisect.running.site import Layout, Scratch
 
 
@@ -24,37 +23,43 @@ class LocalSite:
     def __init__(self, request: RunRequest, cancel: CancelToken) -> None:
         self._request = request
         self._cancel = cancel
+        self._path = os.environ.get("PATH", os.defpath)
         self.uv: tuple[str, ...] = (sys.executable, "-m", "uv")
-        self.uv_cache = str(request.cache_dir / "uv")
 
-    def check(self, request: RunRequest) -> None:
+    def check(self) -> None:
         """Return if there are enough GPUs."""
-        wanted = request.benchmark.gpus
-        if not wanted:
-            return
-        found = gpus()
-        if len(found) < wanted:
-            cause = f"the benchmark needs {wanted} GPUs, and nvidia-smi shows {len(found)} here"
-            advice = "run it on a host with as many, or lower the benchmark's 'gpus'"
-            raise failed(FailureKind.OURS, cause, advice=advice)
+        require_gpus(self._request.benchmark.gpus)
 
     def python_for(self, wheel: Path | None) -> str:
         """Return this interpreter where it fits the wheel, else one that is on PATH."""
-        return choose_python(wheel, os.environ.get("PATH", os.defpath).split(os.pathsep))
+        return choose_python(wheel, self._path.split(os.pathsep))
 
     def identity(self) -> Mapping[str, str]:
         """Return this interpreter's version: its path stays when it is upgraded."""
         return {"site": "local", "version": platform.python_version()}
 
-    def inside(self, environment: Path) -> str:
+    def is_usable(self, environment: Path) -> bool:
+        """Return whether its interpreter is still there; it may have been upgraded away."""
+        return os.access(environment / "bin" / "python", os.X_OK)
+
+    def prepare(self, environment: Path) -> str:
         """Return the path as it is."""
         return str(environment)
 
-    def layout(self, request: RunRequest, scratch: Scratch, artifact: Path | None) -> Layout:
+    def wheel_path(self, wheel: Path) -> str:
+        """Return the path as it is."""
+        return str(wheel)
+
+    def variables(self) -> Mapping[str, str]:
+        """Return uv's variables; its cache lies beside the environments, to link files from."""
+        cache = str(self._request.cache_dir / "uv")
+        return installer_variables(cache, os.environ.get("HOME", "/"), self._path)
+
+    def layout(self, scratch: Scratch, environment: Path, artifact: Path | None) -> Layout:
         """Return the paths as they are."""
         return Layout(
-            wheel=str(request.wheel),
-            run=str(scratch.run),
+            environment=str(environment),
+            wheel=str(self._request.wheel),
             home=str(scratch.home),
             temporary=str(scratch.temporary),
             artifact=str(artifact) if artifact else "",
@@ -93,6 +98,10 @@ class LocalSite:
             log_path=self._request.log_path,
             sink=sink,
         )
+
+    def observer(self) -> Observer:
+        """Return an observer that tells the run's own CPU time from others'."""
+        return Observer()
 
     def facts(self) -> dict[str, Any]:
         """Return that it ran without a container."""

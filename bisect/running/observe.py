@@ -115,10 +115,17 @@ def difference(before: Counters, after: Counters) -> dict[str, float]:
 class Observer:
     """Watches the host from its entering to its leaving, in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, children: bool = True) -> None:
+        """Make an observer.
+
+        Args:
+            children: what runs is a child of this process, so that its CPU time can be told from
+                others'; a container's can't.
+        """
         #: Filled on leaving: seconds and shares, see ``difference``; ``load_mean`` and ``load_max``
         #: (runnable tasks), ``mhz_mean`` and ``mhz_min``, ``neighbours`` (command, CPU seconds).
         self.observed: dict[str, Any] = {}
+        self._children = children
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="observer", daemon=True)
         self._runnable: list[float] = []
@@ -152,6 +159,9 @@ class Observer:
                 self.observed[f"{name}_{suffix}"] = round(worst(series), 2)
         seconds = after.at - self._before.at
         self.observed["neighbours"] = _busiest(self._processes, _cpu_times(), seconds)
+        if not self._children:
+            for name in ("cpu_seconds", "foreign_cpu_seconds", "foreign_cores"):
+                del self.observed[name]
 
     def _sample(self) -> None:
         while not self._stop.wait(_INTERVAL):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfbisect.ports import RunRequest
 from perfbisect.processes import ProcessResult
+from perfbisect.running.environments import Installer
+from perfbisect.running.observe import Observer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +38,18 @@ class Scratch:
 class Layout:
     """The paths of a run as its programs see them."""
 
+    environment: str
     wheel: str
-    run: str
     home: str
     temporary: str
     #: Directory of unpacked artifacts; empty: there are none.
     artifact: str = ""
 
 
-class Site(Protocol):
+class Site(Installer, Protocol):
     """One place for one run. What it starts is gone when a method returns or raises."""
 
-    #: Program uv with its leading arguments, as the site sees it.
-    uv: tuple[str, ...]
-    #: uv's cache of downloads, as the site sees it.
-    uv_cache: str
-
-    def check(self, request: RunRequest) -> None:
+    def check(self) -> None:
         """Return if the site can do what the benchmark needs.
 
         Raises:
@@ -73,18 +69,12 @@ class Site(Protocol):
         """Return what makes an environment of this site differ from others' (an image's digest)."""
         ...
 
-    def inside(self, environment: Path) -> str:
-        """Return the path of an environment as the site's programs see it."""
+    def is_usable(self, environment: Path) -> bool:
+        """Return whether a kept environment still works here, as far as a glance can tell."""
         ...
 
-    def layout(self, request: RunRequest, scratch: Scratch, artifact: Path | None) -> Layout:
-        """Return where the files of the run are for its command."""
-        ...
-
-    def install(
-        self, argv: Sequence[str], env: Mapping[str, str], timeout: float, *, quiet: bool = False
-    ) -> ProcessResult:
-        """Run a step of an installation: with network, and the environments writable."""
+    def layout(self, scratch: Scratch, environment: Path, artifact: Path | None) -> Layout:
+        """Return where the files of the run are for its command, and get ready to start it."""
         ...
 
     def start(
@@ -95,6 +85,10 @@ class Site(Protocol):
         sink: Callable[[bytes], None],
     ) -> ProcessResult:
         """Run the benchmark's command in its directory, to its end."""
+        ...
+
+    def observer(self) -> Observer:
+        """Return what watches the host while the command runs."""
         ...
 
     def facts(self) -> dict[str, Any]:

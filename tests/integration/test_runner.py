@@ -315,10 +315,10 @@ def test_half_made_and_broken_environments_are_made_again(tmp_path: Path, wheel:
     request = make_request(tmp_path, wheel, PRINT_SPEED)
     success(LocalRunner().run(request, CancelToken()))
     (kept,) = (p for p in (tmp_path / "cache" / "environments").iterdir() if p.is_dir())
-    (kept / "perfbisect.json").unlink()
+    (kept / "complete.json").unlink()
     assert success(LocalRunner().run(request, CancelToken())).value == 12.5
-    (kept / "bin" / "python").unlink()
-    (kept / "bin" / "python").symlink_to("/nowhere/python")
+    (kept / "content" / "bin" / "python").unlink()
+    (kept / "content" / "bin" / "python").symlink_to("/nowhere/python")
     assert success(LocalRunner().run(request, CancelToken())).value == 12.5
 
 

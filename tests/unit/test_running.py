@@ -84,7 +84,7 @@ def test_installers_know_the_way_to_the_index_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://index")
     monkeypatch.setenv("PYTHONPATH", "/x")
-    variables = installer_variables("/cache", "/home/x")
+    variables = installer_variables("/cache", "/home/x", "/bin")
     assert variables["HTTPS_PROXY"] == "http://proxy"
     assert variables["UV_DEFAULT_INDEX"] == "http://index"
     assert variables["UV_CACHE_DIR"] == "/cache"
@@ -176,7 +176,7 @@ def test_unfinished_directories_are_filled_again(tmp_path: Path, content: str | 
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "half").touch()
     if content is not None:
-        (tmp_path / "a" / "perfbisect.json").write_text(content)
+        (tmp_path / "a" / "complete.json").write_text(content)
     assert lease(LeasedDirectories(tmp_path, keep=5), "a", Filler()) == {"count": 1}
     assert not (tmp_path / "a" / "half").exists()
 
