@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,16 +130,17 @@ class Docker:
         timeout: float,
         cancel: CancelToken,
         log_path: Path | None = None,
+        sink: Callable[[bytes], None] | None = None,
         log_limit: int = LOG_LIMIT,
     ) -> ContainerResult:
-        """Run a container to its end, its output appended to ``log_path`` as it comes.
+        """Run a container to its end, its output going to ``log_path`` and ``sink`` as it comes.
 
         Raises:
             TransientError: the engine fails or goes away.
             InternalError: the engine refuses the container.
         """
         started = time.monotonic()
-        output = ProcessOutput(log_path, None, log_limit)
+        output = ProcessOutput(log_path, sink, log_limit)
         try:
             with translated():
                 container = self._create(spec)
