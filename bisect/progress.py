@@ -110,8 +110,8 @@ class ProgressModel:
     def _started(self, what: str, data: Mapping[str, Any], at: float) -> str:
         work = InFlight(what, int(data["position"]), str(data.get("host") or ""), at)
         self.in_flight[str(data[f"{what}_id"])] = work
-        purpose = f" ({data['purpose']})" if data.get("purpose") else ""
-        return f"{what} of {self.name(work.position)}{purpose} started"
+        # The decision that led to it has had its line.
+        return ""
 
     def _build_started(self, data: Mapping[str, Any], at: float) -> str:
         return self._started("build", data, at)
@@ -152,8 +152,10 @@ class ProgressModel:
         return f"run of {self.name(position)}: {format_value(data['value'])} {unit}{rejected}"
 
     def _belief(self, data: Mapping[str, Any], at: float) -> str:
+        before = self.belief_line()
         self.belief = data
-        return f"belief: {self.belief_line()}"
+        line = self.belief_line()
+        return f"belief: {line}" if line != before else ""
 
     def belief_line(self) -> str:
         """Return the steps seen so far, with their probabilities, and the doubt that is left."""

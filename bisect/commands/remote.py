@@ -38,18 +38,32 @@ def make_client(server: str, token_file: Path | None) -> Client:
     """Return a client with the token of the file or of the environment.
 
     Raises:
-        BadInputError: the file can't be read.
+        BadInputError: the file can't be read, or the server is no URL.
+    """
+    return Client(server, read_token(token_file))
+
+
+def read_token(token_file: Path | None) -> str:
+    """Return the token of the file, else of the variable, else an empty string.
+
+    Raises:
+        BadInputError: the file can't be read or is empty.
     """
     if token_file is None:
-        return Client(server, os.environ.get("PERFBISECT_TOKEN", "").strip())
+        return os.environ.get("PERFBISECT_TOKEN", "").strip()
     try:
-        return Client(server, token_file.read_text(encoding="utf-8").strip())
+        token = token_file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(
             f"--token-file: {token_file} can't be read: {error}",
             field="token_file",
             value=str(token_file),
         ) from error
+    if not token:
+        raise BadInputError(
+            f"--token-file: {token_file} is empty", field="token_file", value=str(token_file)
+        )
+    return token
 
 
 def submit(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from perfbisect.commands import options
@@ -37,11 +36,10 @@ def print_verdict(console: Console, verdict: dict[str, Any]) -> None:
     console.print(Text(sentence(verdict), style="bold"))
     for line in _failure_lines(verdict):
         console.print(Text(f"  | {printable(line)}"))
-    if verdict.get("culprits"):
-        console.print(_table(verdict))
-    for line in (ends_line(verdict), doubt_line(verdict), f"Cost: {cost_line(verdict)}"):
+    for line in (*culprit_table(verdict), ends_line(verdict), doubt_line(verdict)):
         if line:
             console.print(Text(line))
+    console.print(Text(f"Cost: {cost_line(verdict)}"))
 
 
 def _failure_lines(verdict: dict[str, Any]) -> list[str]:
@@ -49,24 +47,26 @@ def _failure_lines(verdict: dict[str, Any]) -> list[str]:
     return [str(line) for line in error.get("lines") or ()]
 
 
-def _table(verdict: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in (
-        "commit",
-        "kind",
-        "before",
-        "after",
-        "change",
-        "95% interval",
-        "prob.",
-        "verified",
-    ):
-        table.add_column(name, no_wrap=True)
-    table.add_column("subject")
-    for line in culprit_lines(verdict):
-        subject = "; ".join(text for text in (line.subject, *line.relations) if text)
-        cells = (line.commit, line.kind, line.before, line.after, line.change, line.interval)
-        table.add_row(
-            *(Text(cell) for cell in (*cells, line.probability, line.verified)), Text(subject)
+def culprit_table(verdict: dict[str, Any]) -> list[str]:
+    """Return two lines for each culprit, aligned and narrow enough for any terminal."""
+    lines = culprit_lines(verdict)
+    columns = [
+        (
+            line.commit,
+            line.kind,
+            f"{line.before} -> {line.after}",
+            line.change,
+            f"({line.interval})",
+            f"p {line.probability}",
+            "verified" if line.verified == "yes" else "not verified",
         )
+        for line in lines
+    ]
+    widths = [max(len(row[index]) for row in columns) for index in range(7)] if columns else []
+    table = []
+    for line, row in zip(lines, columns, strict=True):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        table.append(f"  {'  '.join(cells)}".rstrip())
+        about = "; ".join(text for text in (line.subject, *line.relations) if text)
+        table += [f"      {about}"] if about else []
     return table

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.helpers.command_line import call
+
+from perfbisect.commands.demonstrate import truth_told
+from perfbisect.commands.options import make_request, make_settings, option_name
+from perfbisect.commands.remote import read_token
+from perfbisect.commands.serving import is_loopback, refuse_open_door
+from perfbisect.commands.simulating import parse_steps
+from perfbisect.core.states import ChangeKind
+from perfbisect.demo.repository import DemoRepository, KnownStep
+from perfbisect.errors import BadInputError
+
+
+def test_usage_errors_are_bad_input() -> None:
+    """An unknown option, a missing one and an unknown command all end with exit code 2."""
+    assert call(["bisect", "--nonsense"]).code == 2
+    assert call(["bisect"]).code == 2
+    assert call(["frobnicate"]).code == 2
+
+
+def test_the_version_is_printed() -> None:
+    """`--version` prints name and version, and succeeds."""
+    ended = call(["--version"])
+    assert ended.code == 0
+    assert ended.out.startswith("perfbisect 0.")
+
+
+def test_errors_leave_standard_output_empty(tmp_path: Path) -> None:
+    """With --json a failing command prints nothing on standard output that could be parsed."""
+    ended = call(["export", "01NOTHERE", "--data-dir", str(tmp_path), "--json"])
+    assert (ended.code, ended.out) == (2, "")
+    assert "perfbisect: no bisection" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--confidence", "1.5", "--confidence"),
+        ("--max-runs", "0", "--max-runs"),
+        ("--probe", "-1", "--probe"),
+        ("--find", "some", "--find"),
+        ("--engine", "cloud", "'local'"),
+    ],
+)
+def test_wrong_options_name_themselves(option: str, value: str, words: str, tmp_path: Path) -> None:
+    """An option that can't be right is refused with its name, before anything is stored."""
+    arguments = ["bisect", "--repo=.", "--good=a", "--bad=b", "--recipe=r", "--benchmark=b"]
+    ended = call([*arguments, f"--data-dir={tmp_path / 'data'}", option, value])
+    assert ended.code == 2
+    assert words in ended.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_fields_and_options_have_the_same_names() -> None:
+    """A message about a field of the request names the option that people typed."""
+    assert option_name("repository") == "--repo"
+    assert option_name("min_effect") == "--min-effect"
+    with pytest.raises(BadInputError, match="--good") as caught:
+        make_request(repository="r", good="", bad="b", recipe="r", benchmark="b")
+    assert caught.value.field == "--good"
+
+
+def test_settings_name_their_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong variable of the environment is named in the message."""
+    monkeypatch.setenv("PERFBISECT_PORT", "many")
+    with pytest.raises(BadInputError, match="PERFBISECT_PORT"):
+        make_settings()
+
+
+def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is given on the command line overrides the environment; what is not, does not."""
+    monkeypatch.setenv("PERFBISECT_PORT", "1234")
+    monkeypatch.setenv("PERFBISECT_DATA_DIR", "/elsewhere")
+    settings = make_settings(data_dir=tmp_path, port=None)
+    assert (settings.port, settings.data_dir) == (1234, tmp_path)
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+def test_loopback_needs_no_permission(bind: str) -> None:
+    """Addresses that only this machine reaches are served without further ado."""
+    assert is_loopback(bind)
+    refuse_open_door(bind, no_auth=False)
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
+def test_open_doors_are_refused(bind: str) -> None:
+    """Any other address is refused unless the missing authentication is accepted explicitly."""
+    with pytest.raises(BadInputError, match="--no-auth"):
+        refuse_open_door(bind, no_auth=False)
+    refuse_open_door(bind, no_auth=True)
+
+
+def test_serve_refuses_before_it_opens_anything(tmp_path: Path) -> None:
+    """`serve` on an open address ends with exit code 2 and leaves no database behind."""
+    ended = call(["serve", "--bind", "0.0.0.0", "--data-dir", str(tmp_path / "data")])
+    assert ended.code == 2
+    assert not (tmp_path / "data").exists()
+
+
+def test_steps_of_a_simulation() -> None:
+    """Changes are signed percentages of any size; 0% is none."""
+    assert parse_steps(["-10%", "+200%", "5 %", "0%"], 10) == (-0.1, 2.0, 0.05)
+
+
+@pytest.mark.parametrize("text", ["-100%", "-250%", "10", "fast", "", "--5%", "nan%"])
+def test_wrong_steps_of_a_simulation(text: str) -> None:
+    """What is no change, or leaves nothing, is refused with the value."""
+    with pytest.raises(BadInputError, match="--step") as caught:
+        parse_steps([text], 10)
+    assert caught.value.value == text
+
+
+def test_simulate_is_reproducible() -> None:
+    """The same seed gives the same answer, in JSON, whatever the number of processes."""
+    arguments = ["simulate", "--commits=16", "--step=-30%", "--trials=4", "--seed=3", "--json"]
+    one, two = call([*arguments, "--jobs=1"]), call([*arguments, "--jobs=2"])
+    assert one.code == 0
+    assert one.json == two.json
+    assert one.json["estimate"]["trials"] == 4
+    assert one.json["estimate"]["exact"] == 1.0
+
+
+def test_a_database_that_is_not_there_is_not_created_by_a_check(tmp_path: Path) -> None:
+    """`db check` only looks; `db upgrade` creates, and then the check succeeds."""
+    option = f"--data-dir={tmp_path / 'data'}"
+    ended = call(["db", "check", option])
+    assert ended.code == 2
+    assert "perfbisect db upgrade" in ended.err
+    assert not (tmp_path / "data").exists()
+    assert call(["db", "upgrade", option, "--json"]).json["schema"] == "current"
+    assert call(["db", "check", option]).code == 0
+
+
+def test_a_wrong_database_url(tmp_path: Path) -> None:
+    """A URL of no database is bad input, and a password in it is not repeated."""
+    ended = call(["db", "upgrade", "--database-url", "nonsense://user:secret@host/x"])
+    assert ended.code == 2
+    assert "--database-url" in ended.err
+    assert "secret" not in ended.err
+
+
+def test_tokens_come_from_a_file_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A token file wins over the variable; a file that can't be right is named."""
+    monkeypatch.setenv("PERFBISECT_TOKEN", " from-variable\n")
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    assert read_token(None) == "from-variable"
+    assert read_token(file) == "from-file"
+    file.write_text("\n")
+    for wrong in (file, tmp_path / "none", tmp_path):
+        with pytest.raises(BadInputError, match="--token-file"):
+            read_token(wrong)
+
+
+def test_a_wrong_server_is_bad_input() -> None:
+    """A server that is no URL is refused with the option's name."""
+    ended = call(["status", "--server", "not a url"])
+    assert ended.code == 2
+    assert "--server" in ended.err
+
+
+def demo_repository() -> DemoRepository:
+    steps = (
+        KnownStep("c" * 40, "b" * 40, "Slow", ChangeKind.REGRESSION, -0.5),
+        KnownStep("e" * 40, "d" * 40, "Fast", ChangeKind.RECOVERY, 0.5),
+    )
+    return DemoRepository(Path("/demo"), "a" * 40, "f" * 40, steps, (), ())
+
+
+def test_the_demo_compares_with_the_truth() -> None:
+    """A step counts as found when its commit is among a culprit's; anything else is wrong."""
+    found = [{"commits": ["c" * 40]}, {"commits": ["d" * 40, "e" * 40]}]
+    told = truth_told(demo_repository(), {"culprits": found})
+    assert told["as_expected"] is True
+    told = truth_told(demo_repository(), {"culprits": found[:1]})
+    assert [step["found"] for step in told["steps"]] == [True, False]
+    assert told["as_expected"] is False
+    told = truth_told(demo_repository(), {"culprits": [*found, {"commits": ["9" * 40]}]})
+    assert told["wrong"] == [["9" * 40]]
+    assert told["as_expected"] is False
