@@ -61,8 +61,9 @@ def read_tail(path: Path, size: int, *, over: bool) -> LogPart:
     """Return the last ``size`` bytes of a log, from the start of a line."""
     start = max(log_size(path) - size, 0)
     if start:
-        start += _content(path, start, size).find(b"\n") + 1
-    return read_log(path, offset=start, limit=size + 1, over=over)
+        # One byte earlier: a tail that begins exactly with a line keeps that line.
+        start += _content(path, start - 1, size + 1).find(b"\n")
+    return read_log(path, offset=start, limit=size + 2, over=over)
 
 
 def _content(path: Path, offset: int, limit: int) -> bytes:

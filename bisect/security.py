@@ -132,17 +132,22 @@ class Guard:
         """Serve, counting the body as it comes: chunked bodies declare no length."""
         received = 0
         started = False
+        too_large = False
 
         async def counted() -> Message:
-            nonlocal received
+            nonlocal received, too_large
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._max_body_bytes:
+                too_large = True
                 raise BodyTooLarge
             return message
 
         async def watched(message: Message) -> None:
             nonlocal started
+            if too_large and not started:
+                # Whatever the application makes of the broken body, the answer is given below.
+                return
             started = True
             await send(message)
 
@@ -151,14 +156,15 @@ class Guard:
         except BodyTooLarge:
             if started:
                 raise
-            response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._too_large())
-            await response(scope, receive, send)
         except Exception:
             # Answered here rather than outside, where these headers would be missing.
             _log.exception("request %s: unforeseen error", scope["state"]["request_id"])
             if started:
                 raise
             await self._on_error(Request(scope))(scope, receive, send)
+        if too_large and not started:
+            problem = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._too_large())
+            await problem(scope, receive, send)
 
 
 def host_name(host: str) -> str:

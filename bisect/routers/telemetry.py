@@ -7,6 +7,17 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from perfbisect.routers.deps import PREFIX
+
+
+def _route_of(scope: Scope) -> str:
+    """Return the route, not the path: paths hold ids, and each would become a series of its own."""
+    route: str = getattr(scope.get("route"), "path", "none")
+    # Routes of an included router know only their own part.
+    if scope["path"].startswith(PREFIX) and not route.startswith(PREFIX):
+        return PREFIX + route
+    return route
+
 
 class Telemetry:
     """ASGI middleware: counts requests and times them until their headers are sent."""
@@ -35,8 +46,7 @@ class Telemetry:
 
         async def timed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Routes, not paths: paths hold ids, and each would become a series of its own.
-                route = getattr(scope.get("route"), "path", "none")
+                route = _route_of(scope)
                 self._seconds.labels(scope["method"], route).observe(time.perf_counter() - started)
                 self._requests.labels(scope["method"], route, message["status"]).inc()
             await send(message)

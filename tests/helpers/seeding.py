@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -87,6 +87,11 @@ class Seed:
     runs: int = 0
     points: dict[int, list[float]] = field(default_factory=dict)
     wheels: dict[int, str] = field(default_factory=dict)
+
+    def on(self, services: Services) -> Seed:
+        """Return the same bisection on a copy of its database."""
+        points = {position: list(values) for position, values in self.points.items()}
+        return replace(self, services=services, points=points, wheels=dict(self.wheels))
 
     def sha(self, position: int) -> str:
         return fake_sha(self.name, position)
@@ -498,7 +503,7 @@ def seed_running(services: Services, **changes: Any) -> Seed:
         seed.run(0, purpose=Purpose.ANCHOR)
         seed.run(seed.n, purpose=Purpose.ANCHOR)
     seed.run(24)
-    seed.believe({at: 0.9 / 24 for at in range(25, 49)})
+    seed.believe(dict.fromkeys(range(25, 49), 0.9 / 24))
     seed.build(36, state=WorkState.RUNNING, log="compiling 1 of 300\n")
     seed.run(24, state=WorkState.RUNNING, log="epoch 1\n")
     return seed

@@ -1,0 +1,29 @@
+"""Fixtures for tests that need a database with bisections in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.helpers.seeding import Seed, seed_finished, seed_running
+from tests.helpers.serving import Site, client_of, opened, settings_in, shown_app
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seed, Seed]:
+    """A data directory with a finished and a running bisection, to copy: seeding takes a second."""
+    directory = tmp_path_factory.mktemp("seeded")
+    with opened(settings_in(directory)) as services:
+        return directory / "data", seed_finished(services), seed_running(services)
+
+
+@pytest.fixture
+def site(tmp_path: Path, seeded: tuple[Path, Seed, Seed]) -> Iterator[Site]:
+    """A service on a database of its own that holds a finished and a running bisection."""
+    data, finished, running = seeded
+    settings = settings_in(tmp_path)
+    shutil.copytree(data, settings.data_dir)
+    with opened(settings) as services, client_of(shown_app(settings)) as client:
+        yield Site(client, services, finished.on(services), running.on(services))
