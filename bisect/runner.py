@@ -13,12 +13,16 @@ read the value. Who is to blame for a failure:
 
 from __future__ import annotations
 
-from perfbisect.ports import CancelToken, Failure, RunRequest, RunSuccess
+from perfbisect.containers import Docker
+from perfbisect.core.states import FailureKind
+from perfbisect.errors import TransientError
+from perfbisect.ports import CancelToken, Failure, Runner, RunRequest, RunSuccess
+from perfbisect.running.docker_site import DockerSite
 from perfbisect.running.flow import Shelves, carry_out, with_absolute_paths
 from perfbisect.running.host import host_facts
 from perfbisect.running.local_site import LocalSite
 
-__all__ = ["LocalRunner", "Shelves", "host_facts"]
+__all__ = ["DockerRunner", "HostRunner", "LocalRunner", "Shelves", "host_facts", "make_runner"]
 
 
 class LocalRunner:
@@ -36,3 +40,57 @@ class LocalRunner:
         """
         request = with_absolute_paths(request)
         return carry_out(LocalSite(request, cancel), request, cancel, self._shelves)
+
+
+class DockerRunner:
+    """Runs benchmarks in containers of their image. Implements ``ports.Runner``.
+
+    The engine must be this machine's own, as directories are mounted into its containers.
+    """
+
+    def __init__(self, docker_host: str = "", shelves: Shelves | None = None) -> None:
+        """Make a runner.
+
+        Args:
+            docker_host: URL of the engine; empty: DOCKER_HOST or the default socket.
+            shelves: how many environments and archives are kept.
+        """
+        self._docker_host = docker_host
+        self._shelves = shelves or Shelves()
+
+    def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
+        """Run the benchmark once; it needs an ``image``.
+
+        Raises:
+            CancelledWork: the token asked for the end, and no container is left.
+        """
+        request = with_absolute_paths(request)
+        try:
+            with Docker(self._docker_host) as docker:
+                site = DockerSite(request, cancel, docker)
+                return carry_out(site, request, cancel, self._shelves)
+        except TransientError as error:
+            return Failure(FailureKind.TRANSIENT, error.message)
+
+
+class HostRunner:
+    """Runs each benchmark as it asks to be: in containers, or as processes of this machine."""
+
+    def __init__(self, local: Runner, docker: Runner) -> None:
+        """Make a runner of one for processes and one for containers."""
+        self._local = local
+        self._docker = docker
+
+    def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
+        """Run the benchmark once.
+
+        Raises:
+            CancelledWork: the token asked for the end, and nothing is left running.
+        """
+        runner = self._docker if request.benchmark.docker else self._local
+        return runner.run(request, cancel)
+
+
+def make_runner(docker_host: str = "", shelves: Shelves | None = None) -> Runner:
+    """Return the runner of a host."""
+    return HostRunner(LocalRunner(shelves), DockerRunner(docker_host, shelves))

@@ -9,8 +9,7 @@ from perfbisect.builder import BuilderSettings, make_builder
 from perfbisect.conductor import Conductor
 from perfbisect.engines.local import LocalEngine
 from perfbisect.ports import Engine, HostInfo
-from perfbisect.runner import make_runner
-from perfbisect.running.host import host_facts
+from perfbisect.runner import host_facts, make_runner
 from perfbisect.services import Services
 from perfbisect.settings import Settings
 
@@ -21,7 +20,7 @@ def make_engine(settings: Settings) -> Engine:
         name=settings.host_name or socket.gethostname(), pool=settings.pool, facts=host_facts()
     )
     builder = make_builder(BuilderSettings(docker_host=settings.docker_host))
-    runner = make_runner(docker_host=settings.docker_host)
+    runner = make_runner(settings.docker_host)
     return LocalEngine(builder, runner, host, slots=settings.build_slots)
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.helpers.running import failure, make_request, make_wheel, success
 
 from perfbisect.core.recipe import Metric, ReaderKind, Take
 from perfbisect.core.states import FailureKind
 from perfbisect.ports import CancelledWork, CancelToken, RunRequest
 from perfbisect.runner import LocalRunner, Shelves
-
-from .running_helpers import failure, make_request, make_wheel, success
 
 FAST = {"tiny/__init__.py": "SPEED = 12.5\n"}
 PRINT_SPEED = "import tiny\nprint('images/sec:', tiny.SPEED)\n"
