@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
@@ -63,8 +63,9 @@ class IndexAccess:
         if not self.username:
             return self.url
         parts = urlsplit(self.url)
-        secret = f":{self.password}" if self.password else ""
-        return urlunsplit(parts._replace(netloc=f"{self.username}{secret}@{parts.netloc}"))
+        user = quote(self.username, safe="")
+        secret = f":{quote(self.password, safe='')}" if self.password else ""
+        return urlunsplit(parts._replace(netloc=f"{user}{secret}@{parts.netloc}"))
 
 
 def index_access(

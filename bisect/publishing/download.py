@@ -15,8 +15,8 @@ from perfbisect.ports import CancelledWork, CancelToken
 from perfbisect.publishing.index import TRIES, PackageIndex, translated
 from perfbisect.publishing.values import Published
 
-#: Bytes between two looks at the token.
-_PIECE = 1 << 16
+#: Bytes read at once: so many are lost when a connection breaks.
+_PIECE = 1 << 14
 #: Downloads whose content was wrong before we believe that the index is.
 _WRONG = 2
 

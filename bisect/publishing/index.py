@@ -213,6 +213,8 @@ def translated(url: str) -> Iterator[None]:
         raise BadInputError(
             f"'{url}' is no URL of http or https", field="url", value=url
         ) from error
+    except requests.exceptions.ChunkedEncodingError as error:
+        raise TransientError(f"the connection to {host} broke: {error}") from error
     except requests.RequestException as error:
         why = type(error).__name__
         raise TransientError(f"the package index at {host} can't be reached: {why}") from error

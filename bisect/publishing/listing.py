@@ -41,8 +41,8 @@ class _Release:
     yanked: list[_Fit] = field(default_factory=list)
     #: Why they were yanked; may be empty.
     yanked_why: str = ""
-    #: ``cp39 on win_amd64`` and such: wheels for others.
-    others: set[str] = field(default_factory=set)
+    #: Tags of the wheels that don't fit.
+    others: set[Tag] = field(default_factory=set)
     #: Why wheels that would fit can't be taken.
     unusable: list[str] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class _Release:
             return self.unusable[0]
         if not self.others:
             return "there are no wheels, only sources"
-        return f"no wheel for {target}; there are {_some(sorted(self.others))}"
+        return f"no wheel for {target}; there are only {_words(self.others, target)}"
 
 
 def choose_range(
@@ -138,7 +138,7 @@ def _file(package: str, release: _Release, file: DistributionPackage, target: Ta
         return
     rank = target.rank(tags)
     if rank is None:
-        release.others |= _words(tags)
+        release.others |= tags
         return
     if not target.allows(file.requires_python or ""):
         release.unusable.append(f"{file.filename} requires Python {file.requires_python}")
@@ -179,7 +179,7 @@ def _end(package: str, releases: Mapping[Version, _Release], text: str, name: st
             value=text,
         ) from None
     if wanted in releases:
-        return wanted
+        return releases[wanted].version
     # ``2.1.0`` for an index that only has ``2.1.0+cpu``.
     same = [version for version in releases if Version(version.public) == wanted]
     if len(same) == 1:
@@ -243,13 +243,12 @@ def _night(version: Version) -> date | None:
     return night_of(str(version))
 
 
-def _words(tags: Iterable[Tag]) -> set[str]:
-    return {f"{tag.interpreter} on {tag.platform}" for tag in tags}
-
-
-def _some(words: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(words[:most])
-    return shown + (f" and {len(words) - most} more" if len(words) > most else "")
+def _words(tags: Iterable[Tag], target: Target) -> str:
+    """Say which wheels there are: the Pythons on this platform, or else the platforms."""
+    here = {tag.interpreter for tag in tags if tag.platform in target.platforms}
+    if here:
+        return "those for " + ", ".join(sorted(here, key=lambda name: (len(name), name)))
+    return "those for " + ", ".join(sorted({tag.platform for tag in tags}))
 
 
 def _example(releases: Mapping[Version, _Release]) -> str:

@@ -9,15 +9,12 @@ from zlib import error as ZlibError
 from remotezip import RemoteIOError, RemoteZip, RemoteZipError
 
 from perfbisect.errors import TransientError
-from perfbisect.ports import CancelledWork, CancelToken
+from perfbisect.ports import CancelToken
 from perfbisect.publishing.access import IndexAccess
 from perfbisect.publishing.cache import WheelCache
 from perfbisect.publishing.git_version import Stamp, find_stamp, find_stamp_in
 from perfbisect.publishing.index import TIMEOUT, PackageIndex
 from perfbisect.publishing.values import Published
-
-#: Bytes of a wheel's end fetched at once: they hold its table of contents.
-_TAIL = 4 << 20
 
 #: Called with how many wheels were read, how many there are, and the last one.
 StampProgress = Callable[[int, int, Published], None]
@@ -45,8 +42,9 @@ def read_stamps(
     found: dict[str, Stamp | None] = {}
     likely = ""
     with PackageIndex(access) as index:
+        in_parts = bool(chosen) and _serves_parts(index, chosen[0], cancel)
         for number, wheel in enumerate(chosen, 1):
-            stamp = _read(index, wheel, cache, cancel, likely)
+            stamp = _read(index, wheel, cache, cancel, likely, in_parts=in_parts)
             found[wheel.version] = stamp
             likely = stamp.member if stamp else likely
             if progress:
@@ -54,33 +52,43 @@ def read_stamps(
     return found
 
 
+def _serves_parts(index: PackageIndex, wheel: Published, cancel: CancelToken) -> bool:
+    """Return whether the server of the files sends parts of them."""
+    for attempt in index.retrying(cancel):
+        with attempt, index.opened(wheel.url, offset=1) as answer:
+            return answer.status_code == 206
+    raise AssertionError  # the last attempt raises
+
+
 def _read(
-    index: PackageIndex, wheel: Published, cache: WheelCache, cancel: CancelToken, likely: str
+    index: PackageIndex,
+    wheel: Published,
+    cache: WheelCache,
+    cancel: CancelToken,
+    likely: str,
+    *,
+    in_parts: bool,
 ) -> Stamp | None:
-    try:
-        for attempt in index.retrying(cancel):
-            with attempt:
-                return _read_remote(index, wheel, cancel, likely)
-    except _NoRanges:
-        pass
+    if in_parts:
+        try:
+            for attempt in index.retrying(cancel):
+                with attempt:
+                    return _read_parts(index, wheel, likely)
+        except _NotInParts:
+            pass
     with cache.hold(wheel, cancel) as path:
         return find_stamp(path)
 
 
-class _NoRanges(Exception):
-    """The server can't be asked for parts of this file, or they are not parts of a wheel."""
+class _NotInParts(Exception):
+    """This file's parts are not sent, or are not parts of a wheel."""
 
 
-def _read_remote(
-    index: PackageIndex, wheel: Published, cancel: CancelToken, likely: str
-) -> Stamp | None:
-    if cancel.cancelled:
-        raise CancelledWork
+def _read_parts(index: PackageIndex, wheel: Published, likely: str) -> Stamp | None:
     headers = {"Accept-Encoding": "identity"}
     try:
         with RemoteZip(
             wheel.url,
-            initial_buffer_size=min(_TAIL, wheel.size or _TAIL),
             session=index.session,
             headers=headers,
             timeout=TIMEOUT,
@@ -89,4 +97,4 @@ def _read_remote(
     except RemoteIOError as error:
         raise TransientError(f"{wheel.filename} can't be read: {error}") from error
     except (RemoteZipError, zipfile.BadZipFile, ZlibError, EOFError) as error:
-        raise _NoRanges from error
+        raise _NotInParts from error

@@ -57,6 +57,11 @@ class Target:
         ]
         return cls(tuple(tags), version)
 
+    @property
+    def platforms(self) -> frozenset[str]:
+        """Every platform that wheels may be for."""
+        return frozenset(tag.platform for tag in self.tags)
+
     def rank(self, tags: Iterable[Tag]) -> int | None:
         """Return how well a wheel of these tags fits, 0 the best; None: not at all."""
         return min((self._ranks[tag] for tag in tags if tag in self._ranks), default=None)
