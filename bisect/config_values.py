@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import TypeAdapter, ValidationError
 
+from perfbisect.core.bazel_flags import check_options
 from perfbisect.core.readers import metric_problem
 from perfbisect.core.recipe import Benchmark, Metric, Recipe, RecipeKind
 from perfbisect.errors import BadInputError, did_you_mean
@@ -173,11 +174,15 @@ def _check_recipe(recipe: Recipe, where: str) -> None:
     check.field(
         "toolchain", bool(NAME.fullmatch(recipe.toolchain)), "'auto' or a Dockerfile's name"
     )
+    try:
+        check_options(recipe)
+    except BadInputError as error:
+        message = f"{where}: {error.message.removeprefix('recipe: ')}"
+        raise BadInputError(message, field=error.field, value=error.value) from error
     if recipe.kind is RecipeKind.COMMAND:
         check.field("command", bool(recipe.command.strip()), "the shell command that builds")
     check.field("subdirectory", _inside(recipe.subdirectory), "a directory inside the repository")
     check.each("artifacts", recipe.artifacts, _inside, "a glob inside the tree")
-    check.each("action_env", recipe.action_env, _is_variable, "named like a variable")
     check.each(
         "build_requirements",
         recipe.build_requirements,

@@ -84,6 +84,7 @@ def test_benchmark_round_trip_through_json() -> None:
         ({"artifacts": ["/etc/*"]}, "artifacts", "inside the tree"),
         ({"toolchain": "../x"}, "toolchain", "a Dockerfile's name"),
         ({"build_requirements": ["--index-url=x"]}, "build_requirements", "a requirement like"),
+        ({"march": "x y"}, "march", "march"),
         ({"memory": "lots"}, "memory", "a size like"),
         ({"cpus": -1.0}, "cpus", "zero or more"),
         ({"relevance": {"docs/**": 0.0}}, "relevance.docs/**", "greater than zero"),
