@@ -29,6 +29,18 @@ LastEventId = Annotated[
 ]
 
 
+#: One event of the stream.
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "For Last-Event-ID."},
+        "event": {"type": "string", "examples": ["decision", "run_finished", "finished"]},
+        "data": {"type": "string", "description": "A JSON object with `at` and more."},
+    },
+}
+
+
 def resume_from(last_event_id: str | None, after: int) -> int:
     """Return the id after which events are wanted; a header that is no number counts as none."""
     if last_event_id and last_event_id.isascii() and last_event_id.isdecimal():
@@ -68,7 +80,7 @@ async def follow(
     operation_id="followEvents",
     response_class=EventSourceResponse,
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {"content": {"text/event-stream": {"schema": _EVENT}}},
         204: {"description": "Finished, and every event was seen."},
         **documented(404, 422),
     },

@@ -21,7 +21,7 @@ from perfbisect.store import queries
 router = APIRouter(tags=["logs"])
 
 WorkId = Annotated[str, PathParameter(max_length=64)]
-Offset = Annotated[int, Query(ge=0, lt=2**53, description="Bytes from the start of the log.")]
+Offset = Annotated[int, Query(ge=0, le=2**40, description="Bytes from the start of the log.")]
 Tail = Annotated[int | None, Query(ge=1, le=MAX_PART, description="Rather the last so many bytes.")]
 Wait = Annotated[
     float, Query(ge=0, le=30, description="Seconds to wait for more where there is none yet.")

@@ -87,6 +87,9 @@ class Seed:
     runs: int = 0
     points: dict[int, list[float]] = field(default_factory=dict)
     wheels: dict[int, str] = field(default_factory=dict)
+    #: Ids of the last build and the last run.
+    known_build: str = ""
+    known_run: str = ""
 
     def on(self, services: Services) -> Seed:
         """Return the same bisection on a copy of its database."""
@@ -222,7 +225,7 @@ class Seed:
         cause: str = "error: 'Span' does not name a type",
     ) -> str:
         """Insert a decision and its build; a wheel too where it succeeded."""
-        build_id = new_id()
+        build_id = self.known_build = new_id()
         failed = state is WorkState.FAILED
         over = state is not WorkState.RUNNING
         with self.services.database.write() as session:
@@ -298,7 +301,7 @@ class Seed:
         """Insert a decision and its run; a point too where it succeeded."""
         if position not in self.wheels:
             self.build(position)
-        run_id = new_id()
+        run_id = self.known_run = new_id()
         self.runs += 1
         over = state is not WorkState.RUNNING
         with self.services.database.write() as session:

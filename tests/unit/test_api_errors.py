@@ -155,7 +155,7 @@ def test_hosts_follow_the_settings() -> None:
     """Loopback answers to loopback names, other addresses to any name, settings rule both."""
     assert "localhost" in (allowed_hosts("127.0.0.1", []) or ())
     assert allowed_hosts("0.0.0.0", []) is None
-    assert allowed_hosts("0.0.0.0", ["Bisect.example"]) == {"bisect.example"}
+    assert allowed_hosts("0.0.0.0", ["Bisect.example"]) == frozenset({"bisect.example"})
 
 
 def test_every_answer_has_its_headers(site: Site) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from perfbisect.errors import BadInputError
+from perfbisect.packages import dating_options
 from perfbisect.publishing.access import IndexAccess, index_access, pip_config_files
 
 
@@ -131,3 +133,17 @@ def test_credentials_are_for_the_indexs_host_only() -> None:
     assert not access.is_same_host("https://index.example:444/files/x.whl")
     assert not access.is_same_host("http://index.example/files/x.whl")
     assert not access.is_same_host("https://files.example/x.whl")
+
+
+def test_dependencies_are_dated_and_pins_are_not() -> None:
+    """Without a moment uv gets no options; with one, a benchmark's own requirements are exempt."""
+    assert dating_options(None, ["numpy==2.1.3"]) == ()
+    moment = datetime(2023, 10, 10, tzinfo=UTC)
+    assert dating_options(moment, ["Ruamel_Yaml>=1", "numpy[x]==2.1.3; python_version>'3'"]) == (
+        "--exclude-newer",
+        "2023-10-10T00:00:00+00:00",
+        "--exclude-newer-package",
+        "numpy=2999-01-01T00:00:00Z",
+        "--exclude-newer-package",
+        "ruamel-yaml=2999-01-01T00:00:00Z",
+    )

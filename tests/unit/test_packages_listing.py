@@ -126,6 +126,26 @@ def test_nightlies_are_in_the_order_of_their_dates() -> None:
     assert found.skipped == ()
 
 
+def test_a_day_names_its_nightly() -> None:
+    """2026-01-02 is the night of that day; of two versions of a day it is the later one."""
+    names = ["2.1.0.dev20260102", "2.1.0.dev20260104", "2.2.0.dev20260104", "2.2.0.dev20260106"]
+    files = [wheel(name) for name in names]
+    found = chosen(files, "2026-01-02", "2026-01-04")
+    assert versions(found) == names[:3]
+    with pytest.raises(
+        NotFoundError, match=r"nightly of 2026-01-05 of demo; nearest are 2026-01-0"
+    ):
+        chosen(files, "2026-01-02", "2026-01-05")
+    with pytest.raises(NotFoundError, match="it has no nightlies that fit here"):
+        chosen([wheel("1.0")], "2026-01-02", "1.0")
+
+
+def test_a_page_without_files() -> None:
+    """An empty page (a login page that passes for an index) is said to list nothing."""
+    with pytest.raises(NotFoundError, match="lists no files of 'demo'"):
+        chosen([], "1.0", "1.1")
+
+
 def test_prereleases_come_when_asked_for_or_when_both_ends_are() -> None:
     """Between releases they need a word; between release candidates they are meant."""
     files = [wheel(name) for name in ["1.0", "1.1rc0", "1.1rc1", "1.1rc2", "1.1"]]

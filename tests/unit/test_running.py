@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -150,7 +151,7 @@ class Filler:
 
 def lease(kept: LeasedDirectories, key: str, fill: Filler) -> dict[str, Any]:
     with kept.lease(key, fill, CancelToken()) as (_, facts):
-        return facts
+        return {name: value for name, value in facts.items() if name != "content_bytes"}
 
 
 def test_a_directory_is_filled_once(tmp_path: Path) -> None:
@@ -191,6 +192,44 @@ def test_what_is_in_use_is_not_removed(tmp_path: Path) -> None:
         assert not (tmp_path / "b").exists()
     lease(kept, "d", fill)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["d"]
+
+
+def test_no_more_bytes_are_kept_than_allowed(tmp_path: Path) -> None:
+    """The longest unused go when all are too large together; the last one used always stays."""
+
+    def fill(directory: Path) -> Mapping[str, Any]:
+        (directory / "file").write_bytes(b"x" * 600)
+        return {}
+
+    kept = LeasedDirectories(tmp_path, keep=10, keep_bytes=1500)
+    for key in ("a", "b", "c"):
+        with kept.lease(key, fill, CancelToken()) as (_, facts):
+            assert facts["content_bytes"] == 600
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["b", "c"]
+    with LeasedDirectories(tmp_path, keep=10, keep_bytes=1).lease("d", fill, CancelToken()):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["d"]
+
+
+def test_two_at_once_fill_once(tmp_path: Path) -> None:
+    """Who comes while somebody else fills waits, and gets what was filled."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def fill(directory: Path) -> Mapping[str, Any]:
+        entered.set()
+        go_on.wait()
+        return {"by": "first"}
+
+    def first() -> None:
+        with LeasedDirectories(tmp_path, keep=5).lease("a", fill, CancelToken()):
+            pass
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait()
+    threading.Timer(0.3, go_on.set).start()
+    assert lease(LeasedDirectories(tmp_path, keep=5), "a", Filler())["by"] == "first"
+    thread.join()
 
 
 def test_waiting_for_a_lease_can_be_cancelled(tmp_path: Path) -> None:
