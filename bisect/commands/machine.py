@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from perfbisect.commands import options
-
-if TYPE_CHECKING:
-    from perfbisect.doctor import Check
-
-_STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
+from perfbisect.report import printable
 
 
-def doctor(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> None:
+def doctor(
+    data_dir: options.DataDir = None,
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
     """Say what this machine has, what is missing, and what to do.
 
-    Ends with 1 where something is missing that nothing works without.
+    Exit code 0: everything that is required is there; 1: something is missing.
     """
+    # Looking at everything takes long to import; other commands must not wait for it.
     from perfbisect.doctor import check_all, is_ready
 
-    settings = options.make_settings(data_dir=data_dir)
+    settings = options.make_settings(data_dir=data_dir, database_url=database_url)
     checks = check_all(settings.data_dir, settings.database_url, settings.docker_host)
+    ready = is_ready(checks)
     if as_json:
-        options.print_json({"ready": is_ready(checks), "checks": [asdict(c) for c in checks]})
+        options.print_json({"ready": ready, "checks": [asdict(check) for check in checks]})
     else:
-        options.standard_output().print(_table(checks))
-    raise typer.Exit(0 if is_ready(checks) else 1)
-
-
-def _table(checks: Sequence[Check]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for check in checks:
-        needed = " (needed)" if check.required and check.status != "ok" else ""
-        style = _STYLES[check.status] if check.required or check.status != "missing" else "dim"
-        said = Text(check.detail + needed)
-        if check.advice:
-            said.append(f"\n{check.advice}", style="dim")
-        table.add_row(Text(check.name), Text(check.status, style=style), said)
-    return table
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            detail = printable(check.detail)
+            typer.echo(f"{check.status:8} {check.name:{width}}  {detail}".rstrip())
+            if check.advice:
+                typer.echo(f"{'':8} {'':{width}}  -> {printable(check.advice)}")
+    raise typer.Exit(0 if ready else 1)

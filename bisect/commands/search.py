@@ -22,8 +22,6 @@ from perfbisect.routers import present
 from perfbisect.services import Services
 from perfbisect.settings import Settings
 from perfbisect.store import queries
-from perfbisect.submission import submit
-from perfbisect.wiring import make_conductor
 
 
 def bisect(
@@ -99,6 +97,8 @@ def search(services: Services, request: BisectionRequest, *, base_dir: Path) -> 
     Returns:
         the verdict; its ``outcome`` is None when the search was interrupted.
     """
+    from perfbisect.submission import submit
+
     submitted = submit(
         services,
         request,
@@ -123,6 +123,10 @@ def conduct(services: Services, bisection_id: str) -> dict[str, Any]:
     view = _make_view(services, bisection_id)
     with services.database.read() as session:
         last_event = queries.last_event_id(session, bisection_id)
+    # Builders, Docker's client and the planner's mathematics take long to import, and commands
+    # that only look at something must not wait for them.
+    from perfbisect.wiring import make_conductor
+
     conductor = make_conductor(services, only=[bisection_id])
 
     interrupt = _Interrupt()

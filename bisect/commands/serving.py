@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
+from types import FrameType
 from typing import Annotated
 
 import typer
-import uvicorn
 
 from perfbisect.commands import options
 from perfbisect.errors import BadInputError
@@ -71,8 +72,12 @@ def is_loopback(bind: str) -> bool:
 
 def run_server(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM."""
+    import uvicorn
+
     from perfbisect.api import create_app
 
+    # uvicorn raises the signal that ended it once more after a clean end: that is a success too.
+    signal.signal(signal.SIGTERM, _leave)
     options.say(f"perfbisect serves http://{_shown(settings.bind)}:{settings.port}/")
     uvicorn.run(
         create_app(settings),
@@ -81,6 +86,10 @@ def run_server(settings: Settings) -> None:
         log_level="warning",
         timeout_graceful_shutdown=5,
     )
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def _shown(bind: str) -> str:

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from perfbisect.commands import options
-from perfbisect.core.simulation import (
-    Estimate,
-    SimulationResult,
-    SimulationSpec,
-    Spread,
-    summarise,
-)
-from perfbisect.core.simulation import (
-    simulate as simulate_one,
-)
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError
-from perfbisect.submission import make_policy
 from perfbisect.units import format_duration, parse_duration, parse_percent
+
+if TYPE_CHECKING:
+    from perfbisect.core.simulation import Estimate, Spread
 
 _CHANGE = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*%")
 
@@ -70,6 +60,11 @@ def simulate(
 
     The real planner against simulated builds and hosts.
     """
+    # The planner's mathematics take long to import; other commands must not wait for them.
+    from perfbisect.core.simulation import SimulationSpec
+    from perfbisect.submission import make_policy
+    from perfbisect.trials import run_trials
+
     request = options.make_request(
         repository="-",
         good="-",
@@ -99,7 +94,16 @@ def simulate(
         run_seconds=parse_duration(run_seconds, "--run-seconds"),
         policy=make_policy(request),
     )
-    estimate = run_trials(spec, trials, seed, jobs or len(os.sched_getaffinity(0)))
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=options.standard_error(), transient=True) as progress:
+        task = progress.add_task("", total=trials)
+        estimate = run_trials(
+            spec,
+            trials,
+            seed,
+            jobs=jobs or len(os.sched_getaffinity(0)),
+            on_done=lambda: progress.advance(task),
+        )
     if as_json:
         options.print_json({"spec": asdict(spec), "seed": seed, "estimate": asdict(estimate)})
     else:
@@ -136,37 +140,6 @@ def _share(text: str, field: str) -> float:
     if text.strip() in ("0", "0%"):
         return 0.0
     return parse_percent(text, field)
-
-
-def run_trials(spec: SimulationSpec, trials: int, seed: int, jobs: int) -> Estimate:
-    """Simulate trials on several processes, with a bar on standard error; the order is fixed."""
-    seeds = [int(each) for each in np.random.SeedSequence(seed).generate_state(trials)]
-    results: dict[int, SimulationResult] = {}
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=options.standard_error(), transient=True) as progress:
-        task = progress.add_task("", total=trials)
-        for index, result in _simulated(spec, seeds, jobs):
-            results[index] = result
-            progress.advance(task)
-    return summarise([results[index] for index in range(trials)])
-
-
-def _simulated(
-    spec: SimulationSpec, seeds: Sequence[int], jobs: int
-) -> Iterator[tuple[int, SimulationResult]]:
-    if jobs == 1 or len(seeds) == 1:
-        for index, seed in enumerate(seeds):
-            yield index, simulate_one(spec, seed)
-        return
-    with ProcessPoolExecutor(min(jobs, len(seeds))) as pool:
-        try:
-            futures = {
-                pool.submit(simulate_one, spec, seed): index for index, seed in enumerate(seeds)
-            }
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _print(estimate: Estimate) -> None:

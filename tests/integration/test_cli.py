@@ -110,6 +110,18 @@ def test_export(project: Project, tmp_path: Path) -> None:
     assert {project.shas[int(row["position"])] for row in table} == {row["commit"] for row in table}
 
 
+def test_doctor(tmp_path: Path) -> None:
+    """The doctor looks at everything without leaving a trace, for people and as JSON."""
+    option = f"--data-dir={tmp_path / 'data'}"
+    told = call(["doctor", option, "--json"])
+    assert told.code == (0 if told.json["ready"] else 1)
+    names = [check["name"] for check in told.json["checks"]]
+    assert {"Python", "git", "Docker", "disk", "database"} <= set(names)
+    printed = call(["doctor", option]).out
+    assert all(name in printed for name in names)
+    assert not (tmp_path / "data").exists()
+
+
 # ---------------------------------------------------------------------- bad input
 
 

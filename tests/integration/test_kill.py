@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 from sqlalchemy import select
-from tests.helpers.command_line import Ended, Project, make_project, start
+from tests.helpers.command_line import Ended, Project, call, make_project, start
 
 from perfbisect.processes import MARKER
 from perfbisect.services import Services
@@ -206,7 +206,7 @@ def test_commands_against_a_server(project: Project, services: Services) -> None
     server = f"--server=http://127.0.0.1:{port}"
 
     def ask(*arguments: str) -> Ended:
-        return finish(start([*arguments, server], project.directory))
+        return call([*arguments, server], project.directory)
 
     try:
         known = ["--repo=repository", "--recipe=copy", "--benchmark=read"]
