@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from perfbisect.core.states import Find
@@ -48,6 +49,7 @@ __all__ = [
     "also_changed",
     "as_of",
     "commit_of",
+    "dating_options",
     "git_version_of",
     "index_access",
     "place_on_commits",
@@ -57,6 +59,8 @@ __all__ = [
 
 #: Siblings of a release (TensorFlow and TensorBoard) are published within hours of each other.
 GRACE = timedelta(days=1)
+#: Later than anything that was ever published.
+_ANY_DATE = "2999-01-01T00:00:00Z"
 
 
 def published(
@@ -76,8 +80,8 @@ def published(
 
     Args:
         package: name of the project.
-        good: version of the good end.
-        bad: version of the bad end; the earlier one with ``find = fix``.
+        good: version of the good end, or the day of a nightly (``2026-04-01``).
+        bad: the same of the bad end; the earlier one with ``find = fix``.
         find: decides which end must be the older one.
         prereleases: take them between the ends; None: if both ends are pre-releases themselves.
         access: which index and how; None: this machine's configuration.
@@ -114,6 +118,20 @@ def as_of(wheel: Published, grace: timedelta = GRACE) -> datetime | None:
     if wheel.night is not None:
         return datetime.combine(wheel.night, time(), UTC) + timedelta(days=1) + grace
     return None
+
+
+def dating_options(moment: datetime | None, requirements: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return uv's options that install dependencies as they were at a moment.
+
+    Args:
+        moment: e.g. of ``as_of``; None: as they are now.
+        requirements: what a benchmark asks for itself: taken whatever its date, as it is pinned.
+    """
+    if moment is None:
+        return ()
+    names = sorted({canonicalize_name(Requirement(text).name) for text in requirements})
+    exempt = [("--exclude-newer-package", f"{name}={_ANY_DATE}") for name in names]
+    return ("--exclude-newer", moment.isoformat(), *(word for pair in exempt for word in pair))
 
 
 def git_version_of(wheel: Path) -> str | None:

@@ -22,6 +22,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from tenacity.wait import wait_exponential
 
 from perfbisect.errors import BadInputError, NotFoundError, TransientError, did_you_mean
+from perfbisect.git.values import one_line
 from perfbisect.ports import CancelledWork, CancelToken
 from perfbisect.publishing.access import IndexAccess
 
@@ -31,6 +32,8 @@ TIMEOUT = (15.0, 30.0)
 TRIES = 4
 #: Seconds before the second try; twice as many before each further one.
 FIRST_WAIT = 0.5
+#: Letters of a foreign error message that are shown.
+_SHOWN = 300
 
 #: Statuses that may pass.
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -124,7 +127,8 @@ class PackageIndex:
                 if of_transport and not isinstance(error, requests.JSONDecodeError):
                     raise
                 raise BadInputError(
-                    f"{self.url} does not answer as a package index does: {error}",
+                    f"{self.url} does not answer as a package index does: "
+                    f"{one_line(str(error))[:_SHOWN]}",
                     field="index",
                     value=self.url,
                 ) from error

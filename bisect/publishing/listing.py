@@ -77,8 +77,8 @@ def choose_range(
     Args:
         package: canonical name of the project.
         files: everything on its page.
-        good: version of the good end.
-        bad: version of the bad end; the earlier one with ``find = fix``.
+        good: version of the good end, or the day of a nightly (``2026-04-01``).
+        bad: the same of the bad end; the earlier one with ``find = fix``.
         target: for which Python and platform.
         find: decides which end must be the older one.
         prereleases: take them between the ends; None: if both ends are pre-releases themselves.
@@ -88,6 +88,10 @@ def choose_range(
         NotFoundError: the index does not have an end's version.
     """
     releases = _releases(package, files, target)
+    if not releases:
+        raise NotFoundError(
+            f"the index lists no files of '{package}'", field="package", value=package
+        )
     ends = {
         "good": _end(package, releases, good, "good"),
         "bad": _end(package, releases, bad, "bad"),
@@ -170,6 +174,8 @@ def _pick(fits: Sequence[_Fit]) -> Published | None:
 
 def _end(package: str, releases: Mapping[Version, _Release], text: str, name: str) -> Version:
     """Return the version that an end names."""
+    if (day := _day(text)) is not None:
+        return _night_of_day(package, releases, day, name)
     try:
         wanted = Version(text)
     except InvalidVersion:
@@ -190,6 +196,30 @@ def _end(package: str, releases: Mapping[Version, _Release], text: str, name: st
     hint = f"; nearest are {', '.join(near)}" if near else "; it has none that fit here"
     raise NotFoundError(
         f"{name}: the index has no version {wanted} of {package}{hint}", field=name, value=text
+    )
+
+
+def _day(text: str) -> date | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").date()
+    except ValueError:
+        return None
+
+
+def _night_of_day(
+    package: str, releases: Mapping[Version, _Release], day: date, name: str
+) -> Version:
+    """Return the nightly of a day; of several versions the last one."""
+    usable = [version for version, release in releases.items() if release.best]
+    nights = sorted((night, version) for version in usable if (night := _night(version)))
+    same = [version for night, version in nights if night == day]
+    if same:
+        return same[-1]
+    at = bisect_left([night for night, _version in nights], day)
+    near = [str(night) for night, _version in nights[max(0, at - _NEAR) : at + _NEAR]]
+    hint = f"; nearest are {', '.join(near)}" if near else "; it has no nightlies that fit here"
+    raise NotFoundError(
+        f"{name}: the index has no nightly of {day} of {package}{hint}", field=name, value=str(day)
     )
 
 

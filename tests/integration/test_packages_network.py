@@ -15,6 +15,7 @@ from perfbisect.errors import NotFoundError
 from perfbisect.packages import (
     WheelCache,
     as_of,
+    dating_options,
     git_version_of,
     index_access,
     published,
@@ -39,30 +40,29 @@ def uv(*arguments: str, stdin: str = "") -> str:
 
 
 def test_a_small_wheel_is_listed_fetched_and_installed_as_of_its_day(tmp_path: Path) -> None:
-    """A wheel of 2021 gets the dependencies of its day, though newer ones would be allowed."""
+    """A wheel of 2021 gets the dependencies of its day, but what a benchmark pins is taken."""
     access = index_access()
     found = published("jinja2", "3.0.0", "3.1.0")
     wheel = next(item for item in found.wheels if item.version == "3.0.3")
     moment = as_of(wheel)
     assert moment is not None
     assert moment.date() == date(2021, 11, 10)
+    options = dating_options(moment, ["six==1.17.0"])  # of 2024
     python = tmp_path / "env" / "bin" / "python"
     uv("venv", "--python", sys.executable, str(tmp_path / "env"))
     with WheelCache(tmp_path / "wheels", access).hold(wheel) as path:
-        chosen = ["--python", str(python), "--exclude-newer", moment.isoformat()]
-        uv("pip", "install", *chosen, str(path))
+        uv("pip", "install", "--python", str(python), *options, str(path), "six==1.17.0")
     installed = uv("pip", "freeze", "--python", str(python)).splitlines()
     assert any(line.startswith(("jinja2 @ ", "jinja2==3.0.3")) for line in installed)
     assert "markupsafe==2.0.1" in installed
+    assert "six==1.17.0" in installed
 
 
 def test_tensorflow_of_2023_resolves_with_the_numpy_and_keras_of_2023() -> None:
     """tensorflow-cpu 2.14.0 as of October 2023 gets numpy 1.26 and keras 2.14, nothing newer."""
-    moment = datetime(2023, 10, 10, tzinfo=UTC).isoformat()
-    options = ["--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"]
-    resolved = uv(
-        "pip", "compile", *options, "--exclude-newer", moment, "-", stdin="tensorflow-cpu==2.14.0\n"
-    ).splitlines()
+    dated = dating_options(datetime(2023, 10, 10, tzinfo=UTC))
+    options = ["--python-version", "3.11", "--no-header", "--no-annotate", "--quiet", *dated]
+    resolved = uv("pip", "compile", *options, "-", stdin="tensorflow-cpu==2.14.0\n").splitlines()
     assert "keras==2.14.0" in resolved
     assert [line for line in resolved if line.startswith("numpy==1.26.")]
 
