@@ -204,6 +204,7 @@ class _Installation:
             raise self._failure(created, FailureKind.OURS, cause)
         self._install()
         self._check_import()
+        self._forget_wheel()
         return self._facts()
 
     def _uv(self, *arguments: str, quiet: bool = False) -> ProcessResult:
@@ -239,6 +240,17 @@ class _Installation:
         if not result.ok:
             cause = f"the wheel can't be imported: import {module}"
             raise self._failure(result, FailureKind.PERMANENT, cause, network=False)
+
+    def _forget_wheel(self) -> None:
+        """Remove the wheel from uv's cache: it has served, and would only fill the disk.
+
+        Its dependencies stay, as the next wheel most likely has the same.
+        """
+        if self._wanted.wheel is None:
+            return
+        name = parse_wheel_filename(self._wanted.wheel.name)[0]
+        if self._uv("cache", "clean", name, quiet=True).cancelled:
+            raise CancelledWork
 
     def _in_python(self, program: str, timeout: float, *, quiet: bool = False) -> ProcessResult:
         argv = [self._python, "-I", "-c", program]

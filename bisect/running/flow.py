@@ -27,10 +27,12 @@ from perfbisect.running.site import Layout, Scratch, Site
 
 @dataclass(frozen=True, slots=True)
 class Shelves:
-    """What is kept between runs, and how much of it."""
+    """What is kept between runs, and how much of it; the longest unused go first."""
 
     environments: int = 8
+    environment_bytes: int = 40 * 1024**3
     archives: int = 16
+    archive_bytes: int = 20 * 1024**3
 
 
 def with_absolute_paths(request: RunRequest) -> RunRequest:
@@ -103,7 +105,9 @@ class _Run:
         if is_wheel(self._request.wheel):
             yield None
             return
-        kept = LeasedDirectories(self._request.cache_dir / "archives", self._shelves.archives)
+        shelves = self._shelves
+        root = self._request.cache_dir / "archives"
+        kept = LeasedDirectories(root, shelves.archives, shelves.archive_bytes)
 
         def fill(directory: Path) -> Mapping[str, Any]:
             return unpack(self._request.wheel, directory)
@@ -121,8 +125,13 @@ class _Run:
             python=self._site.python_for(wheel),
             identity=self._site.identity(),
         )
-        root = self._request.cache_dir / "environments"
-        kept = LeasedDirectories(root, self._shelves.environments, self._site.is_usable)
+        shelves = self._shelves
+        kept = LeasedDirectories(
+            self._request.cache_dir / "environments",
+            shelves.environments,
+            shelves.environment_bytes,
+            self._site.is_usable,
+        )
         with lease_environment(kept, wanted, self._site, self._cancel) as held:
             yield held
 

@@ -14,7 +14,9 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from perfbisect.ports import CancelledWork, CancelToken
 COMPLETE = "complete.json"
 #: Below each directory: what was filled in.
 CONTENT = "content"
+#: Name of the fact that says how many bytes were filled in.
+SIZE = "content_bytes"
 #: Seconds between two tries for a lock.
 _POLL = 0.1
 
@@ -37,16 +41,24 @@ def _usable(directory: Path) -> bool:
 class LeasedDirectories:
     """A bounded set of directories below one root, each under a key."""
 
-    def __init__(self, root: Path, keep: int, usable: Callable[[Path], bool] = _usable) -> None:
+    def __init__(
+        self,
+        root: Path,
+        keep: int,
+        keep_bytes: int = sys.maxsize,
+        usable: Callable[[Path], bool] = _usable,
+    ) -> None:
         """Keep directories.
 
         Args:
             root: where they are.
             keep: how many stay when nobody uses them; the longest unused go first.
+            keep_bytes: how large they may be together.
             usable: looks at the content of a finished directory; False: it gets filled again.
         """
         self._root = root
         self._keep = keep
+        self._keep_bytes = keep_bytes
         self._is_usable = usable
 
     @contextlib.contextmanager
@@ -90,12 +102,15 @@ class LeasedDirectories:
                 self._fill(directory, fill)
 
     def _finished(self, directory: Path) -> dict[str, Any] | None:
+        facts = self._facts(directory)
+        return facts if facts is not None and self._is_usable(directory / CONTENT) else None
+
+    def _facts(self, directory: Path) -> dict[str, Any] | None:
         try:
             facts = json.loads((directory / COMPLETE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        finished = isinstance(facts, dict) and self._is_usable(directory / CONTENT)
-        return facts if finished else None
+        return facts if isinstance(facts, dict) else None
 
     def _fill(self, directory: Path, fill: Callable[[Path], Facts]) -> None:
         """Fill in place, as environments can't be moved; the file that completes it comes last."""
@@ -104,21 +119,30 @@ class LeasedDirectories:
         try:
             facts = fill(directory / CONTENT)
             partial = directory / f"{COMPLETE}.partial"
-            partial.write_text(json.dumps(facts), encoding="utf-8")
+            size = _size(directory / CONTENT)
+            partial.write_text(json.dumps({**facts, SIZE: size}), encoding="utf-8")
             partial.rename(directory / COMPLETE)
         except BaseException:
             _remove(directory)
             raise
 
     def _prune(self) -> None:
-        """Remove the longest unused directories beyond the number to keep, but none in use."""
-        by_age = sorted(
-            (path for path in self._root.iterdir() if path.is_dir()), key=_last_used, reverse=True
-        )
-        for directory in by_age[self._keep :]:
-            with self._locked(directory.name) as lock, contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(directory)
+        """Remove the longest unused directories beyond what to keep, but none in use.
+
+        The one used last stays, however large it is.
+        """
+        directories = [path for path in self._root.iterdir() if path.is_dir()]
+        directories.sort(key=_last_used, reverse=True)
+        sizes = accumulate(self._recorded_size(directory) for directory in directories)
+        for rank, (directory, size) in enumerate(zip(directories, sizes, strict=True)):
+            if rank >= self._keep or (rank and size > self._keep_bytes):
+                with self._locked(directory.name) as lock, contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(directory)
+
+    def _recorded_size(self, directory: Path) -> int:
+        size = (self._facts(directory) or {}).get(SIZE, 0)
+        return size if isinstance(size, int) else 0
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[int]:
@@ -147,6 +171,16 @@ def _last_used(directory: Path) -> float:
         return (directory / COMPLETE).stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _size(directory: Path) -> int:
+    """Return the bytes of the files below a directory; one that goes meanwhile counts nothing."""
+    size = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(folder, name)).st_size
+    return size
 
 
 def _remove(directory: Path) -> None:

@@ -85,6 +85,8 @@ def test_environments_are_shared_by_runs(tmp_path: Path, wheel: Path) -> None:
     success(LocalRunner().run(second, CancelToken()))
     assert "tiny==1.0" in (tmp_path / "logs" / "run-1.log").read_text()
     assert "tiny==1.0" not in second.log_path.read_text()
+    # The unpacked wheel is not kept a second time in the installer's cache.
+    assert not list((tmp_path / "cache" / "uv").rglob("tiny/__init__.py"))
     slow = make_wheel(tmp_path / "other", {"tiny/__init__.py": "SPEED = 3\n"})
     third = make_request(tmp_path, slow, PRINT_SPEED, run="run-3")
     assert success(LocalRunner().run(third, CancelToken())).value == 3.0
