@@ -18,6 +18,8 @@ class Outcome(StrEnum):
     """How a finished bisection ended."""
 
     CULPRITS = "culprits"
+    #: Experiments: every arm was compared.
+    ANSWERED = "answered"
     NOT_REPRODUCED = "not_reproduced"
     INCONCLUSIVE = "inconclusive"
     BUDGET_EXHAUSTED = "budget_exhausted"
