@@ -6,7 +6,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
-from perfbisect.store.tables import Base, UtcDateTime
+from perfbisect.store.tables import Base, EnumText, UtcDateTime
 
 #: Arbitrary but fixed: every perfbisect process asks for the same advisory lock.
 LOCK_KEY = 7_236_187_904
@@ -16,6 +16,8 @@ def _render_item(kind: str, item: object, _: object) -> str | bool:
     # Migrations must not import the package: they outlive its classes.
     if kind == "type" and isinstance(item, UtcDateTime):
         return "sa.DateTime(timezone=True)"
+    if kind == "type" and isinstance(item, EnumText):
+        return f"sa.String(length={item.impl_instance.length})"
     return False
 
 

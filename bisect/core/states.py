@@ -70,6 +70,17 @@ class Find(StrEnum):
     FIX = "fix"
 
 
+class ExperimentKind(StrEnum):
+    """What an experiment is for."""
+
+    #: Arms as requested, each against the reference.
+    TRY = "try"
+    #: A culprit's proof: revert it on the bad end, pick it onto the good end.
+    PROVE = "prove"
+    #: The smallest set of commits whose revert restores the value.
+    MINIMISE_REVERTS = "minimise_reverts"
+
+
 class Better(StrEnum):
     """Direction of a benchmark's metric."""
 

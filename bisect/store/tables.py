@@ -24,7 +24,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from perfbisect.core.states import BisectionState, FailureKind, Outcome, Purpose, WorkState
+from perfbisect.core.states import (
+    BisectionState,
+    ExperimentKind,
+    FailureKind,
+    Outcome,
+    Purpose,
+    WorkState,
+)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -87,6 +94,7 @@ class Base(DeclarativeBase):
         WorkState: EnumText(WorkState, 16),
         FailureKind: EnumText(FailureKind, 16),
         Purpose: EnumText(Purpose, 16),
+        ExperimentKind: EnumText(ExperimentKind, 24),
     }
 
 
@@ -145,23 +153,18 @@ class HostRow(Base):
     last_seen_at: Mapped[datetime]
 
 
-class BisectionRow(Base):
-    """A request to explain a change along an axis, and what became of it."""
-
-    __tablename__ = "bisections"
-    __table_args__ = (Index("ix_bisections_state_created_at", "state", "created_at"),)
+class Conducted:
+    """What a bisection and an experiment have in common: a request, a lease and an answer."""
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
     state: Mapped[BisectionState]
     outcome: Mapped[Outcome | None]
-    #: The request as submitted (see ``perfbisect.requests.BisectionRequest``).
+    #: The request as submitted (see ``perfbisect.requests``).
     request: Mapped[dict[str, Any]]
-    #: Digest of the request with its ends resolved: the same command finds its unfinished work.
+    #: Digest of the request with its revisions resolved: the same command finds its own work.
     request_digest: Mapped[str] = mapped_column(String(64), index=True)
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     repository_id: Mapped[str] = mapped_column(ForeignKey("repositories.id"), index=True)
-    good_sha: Mapped[str] = mapped_column(String(64))
-    bad_sha: Mapped[str] = mapped_column(String(64))
     recipe_digest: Mapped[str] = mapped_column(ForeignKey("recipes.digest"), index=True)
     benchmark_digest: Mapped[str] = mapped_column(ForeignKey("benchmarks.digest"), index=True)
     #: Recipe in full: time limits and prior are not part of the digest.
@@ -169,7 +172,7 @@ class BisectionRow(Base):
     benchmark: Mapped[dict[str, Any]]
     policy: Mapped[dict[str, Any]]
     requested_by: Mapped[str] = mapped_column(String(200))
-    #: ``command line``, ``api``, ``form`` or ``alert``.
+    #: ``command line``, ``api``, ``form``, ``alert`` or ``bisection`` (a proof).
     origin: Mapped[str] = mapped_column(String(32))
     created_at: Mapped[datetime] = mapped_column(index=True)
     started_at: Mapped[datetime | None]
@@ -177,15 +180,64 @@ class BisectionRow(Base):
     cancel_requested_at: Mapped[datetime | None]
     #: Wall seconds conducted so far, without the time nobody conducted it.
     active_seconds: Mapped[float] = mapped_column(Float, default=0.0)
-    #: Problem (message, field, kind) of a failed bisection.
+    #: Problem (message, field, kind, code) of one that failed.
     error: Mapped[dict[str, Any] | None]
-    #: The JSON verdict of design.md §8, rewritten while running, final when finished.
+    #: The answer as JSON, rewritten while running, final when finished.
     verdict: Mapped[dict[str, Any] | None]
-    #: What the points say now, for charts: levels, step probabilities, threshold, offsets.
-    belief: Mapped[dict[str, Any] | None]
     #: Process that conducts it, and until when it may be believed alive.
     lease_owner: Mapped[str | None] = mapped_column(String(200))
     lease_expires_at: Mapped[datetime | None]
+
+
+class BisectionRow(Conducted, Base):
+    """A request to explain a change along an axis, and what became of it."""
+
+    __tablename__ = "bisections"
+    __table_args__ = (Index("ix_bisections_state_created_at", "state", "created_at"),)
+
+    good_sha: Mapped[str] = mapped_column(String(64))
+    bad_sha: Mapped[str] = mapped_column(String(64))
+    #: What the points say now, for charts: levels, step probabilities, threshold, offsets.
+    belief: Mapped[dict[str, Any] | None]
+
+
+class ExperimentRow(Conducted, Base):
+    """Revisions with changes measured against a reference: to prove a culprit, or to decide."""
+
+    __tablename__ = "experiments"
+    __table_args__ = (Index("ix_experiments_state_created_at", "state", "created_at"),)
+
+    kind: Mapped[ExperimentKind]
+    #: Bisection whose culprit it proves, and the culprit's position there.
+    bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"), index=True)
+    culprit_position: Mapped[int | None]
+    #: What the kind needs besides its arms: the list to minimise, the culprit's levels.
+    plan: Mapped[dict[str, Any]]
+
+
+class ArmRow(Base):
+    """One revision × environment of an experiment, with what it is compared to."""
+
+    __tablename__ = "arms"
+
+    experiment_id: Mapped[str] = mapped_column(ForeignKey("experiments.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    #: Position of the arm it is compared with; null: a reference only.
+    against: Mapped[int | None]
+    #: Revision as text: base and changes (see ``perfbisect.core.revision``).
+    revision: Mapped[str] = mapped_column(Text)
+    #: Commit it is based on; dates the build, and stamps the wheel's version.
+    base_sha: Mapped[str] = mapped_column(String(64))
+    #: Tree it resolves to; null: it can't be applied, ``problem`` says why.
+    tree: Mapped[str | None] = mapped_column(String(64))
+    #: Environment variables on top of the benchmark's.
+    env: Mapped[dict[str, Any]]
+    benchmark_digest: Mapped[str] = mapped_column(ForeignKey("benchmarks.digest"))
+    #: Conflict (files, hunks) or emptiness of the revision.
+    problem: Mapped[dict[str, Any] | None]
+    #: What the arm is for: ``revert_on_bad``, ``pick_on_good``, a subset of a list, ...
+    role: Mapped[dict[str, Any]]
 
 
 class CandidateRow(Base):
@@ -226,7 +278,9 @@ class BuildRow(Base):
     )
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    #: Who asked for it first; others may share it.
     bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
     tree: Mapped[str] = mapped_column(String(64))
     recipe_digest: Mapped[str] = mapped_column(String(64))
     commit_sha: Mapped[str] = mapped_column(String(64))
@@ -274,7 +328,9 @@ class RunRow(Base):
     )
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
-    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    #: Exactly one of the two is set.
+    bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
     position: Mapped[int]
     wheel_id: Mapped[str] = mapped_column(ForeignKey("wheels.id"))
     benchmark_digest: Mapped[str] = mapped_column(String(64))
@@ -306,7 +362,9 @@ class PointRow(Base):
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), unique=True)
-    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    #: Exactly one of the two is set.
+    bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
     wheel_id: Mapped[str] = mapped_column(ForeignKey("wheels.id"))
     #: Tree and recipe of the wheel: points serve every axis on which the tree stands.
     tree: Mapped[str] = mapped_column(String(64))
@@ -335,7 +393,9 @@ class DecisionRow(Base):
     __table_args__ = (Index("ix_decisions_bisection_id_id", "bisection_id", "id"),)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    #: Exactly one of the two is set.
+    bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
     #: ``build``, ``run``, ``finish`` or ``note``.
     kind: Mapped[str] = mapped_column(String(16))
     position: Mapped[int | None]
@@ -354,7 +414,9 @@ class EventRow(Base):
     __table_args__ = (Index("ix_events_bisection_id_id", "bisection_id", "id"),)
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
-    bisection_id: Mapped[str] = mapped_column(ForeignKey("bisections.id"))
+    #: Exactly one of the two is set.
+    bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
     kind: Mapped[str] = mapped_column(String(32))
     data: Mapped[dict[str, Any]]
     at: Mapped[datetime]

@@ -64,6 +64,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "bisections",
+        sa.Column("good_sha", sa.String(length=64), nullable=False),
+        sa.Column("bad_sha", sa.String(length=64), nullable=False),
+        sa.Column("belief", sa.JSON(), nullable=True),
         sa.Column("id", sa.String(length=26), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("outcome", sa.String(length=24), nullable=True),
@@ -71,8 +74,6 @@ def upgrade() -> None:
         sa.Column("request_digest", sa.String(length=64), nullable=False),
         sa.Column("idempotency_key", sa.String(length=200), nullable=True),
         sa.Column("repository_id", sa.String(length=26), nullable=False),
-        sa.Column("good_sha", sa.String(length=64), nullable=False),
-        sa.Column("bad_sha", sa.String(length=64), nullable=False),
         sa.Column("recipe_digest", sa.String(length=64), nullable=False),
         sa.Column("benchmark_digest", sa.String(length=64), nullable=False),
         sa.Column("recipe", sa.JSON(), nullable=False),
@@ -87,7 +88,6 @@ def upgrade() -> None:
         sa.Column("active_seconds", sa.Float(), nullable=False),
         sa.Column("error", sa.JSON(), nullable=True),
         sa.Column("verdict", sa.JSON(), nullable=True),
-        sa.Column("belief", sa.JSON(), nullable=True),
         sa.Column("lease_owner", sa.String(length=200), nullable=True),
         sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
@@ -121,43 +121,6 @@ def upgrade() -> None:
         )
 
     op.create_table(
-        "builds",
-        sa.Column("id", sa.String(length=26), nullable=False),
-        sa.Column("bisection_id", sa.String(length=26), nullable=True),
-        sa.Column("tree", sa.String(length=64), nullable=False),
-        sa.Column("recipe_digest", sa.String(length=64), nullable=False),
-        sa.Column("commit_sha", sa.String(length=64), nullable=False),
-        sa.Column("state", sa.String(length=16), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("owner", sa.String(length=200), nullable=False),
-        sa.Column("failure_kind", sa.String(length=16), nullable=True),
-        sa.Column("cause", sa.Text(), nullable=False),
-        sa.Column("advice", sa.Text(), nullable=False),
-        sa.Column("lines", sa.JSON(), nullable=False),
-        sa.Column("environment", sa.JSON(), nullable=False),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("seconds", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["bisection_id"], ["bisections.id"], name=op.f("fk_builds_bisection_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_builds")),
-    )
-    with op.batch_alter_table("builds", schema=None) as batch_op:
-        batch_op.create_index("ix_builds_bisection_id", ["bisection_id"], unique=False)
-        batch_op.create_index(
-            "ix_builds_tree_recipe_digest", ["tree", "recipe_digest"], unique=False
-        )
-        batch_op.create_index(
-            "uq_builds_active",
-            ["tree", "recipe_digest"],
-            unique=True,
-            sqlite_where=sa.text("state IN ('queued', 'running')"),
-            postgresql_where=sa.text("state IN ('queued', 'running')"),
-        )
-
-    op.create_table(
         "candidates",
         sa.Column("bisection_id", sa.String(length=26), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
@@ -177,6 +140,138 @@ def upgrade() -> None:
         batch_op.create_index("ix_candidates_sha", ["sha"], unique=False)
 
     op.create_table(
+        "experiments",
+        sa.Column("kind", sa.String(length=24), nullable=False),
+        sa.Column("bisection_id", sa.String(length=26), nullable=True),
+        sa.Column("culprit_position", sa.Integer(), nullable=True),
+        sa.Column("plan", sa.JSON(), nullable=False),
+        sa.Column("id", sa.String(length=26), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("outcome", sa.String(length=24), nullable=True),
+        sa.Column("request", sa.JSON(), nullable=False),
+        sa.Column("request_digest", sa.String(length=64), nullable=False),
+        sa.Column("idempotency_key", sa.String(length=200), nullable=True),
+        sa.Column("repository_id", sa.String(length=26), nullable=False),
+        sa.Column("recipe_digest", sa.String(length=64), nullable=False),
+        sa.Column("benchmark_digest", sa.String(length=64), nullable=False),
+        sa.Column("recipe", sa.JSON(), nullable=False),
+        sa.Column("benchmark", sa.JSON(), nullable=False),
+        sa.Column("policy", sa.JSON(), nullable=False),
+        sa.Column("requested_by", sa.String(length=200), nullable=False),
+        sa.Column("origin", sa.String(length=32), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("cancel_requested_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("active_seconds", sa.Float(), nullable=False),
+        sa.Column("error", sa.JSON(), nullable=True),
+        sa.Column("verdict", sa.JSON(), nullable=True),
+        sa.Column("lease_owner", sa.String(length=200), nullable=True),
+        sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["benchmark_digest"],
+            ["benchmarks.digest"],
+            name=op.f("fk_experiments_benchmark_digest"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["bisection_id"], ["bisections.id"], name=op.f("fk_experiments_bisection_id")
+        ),
+        sa.ForeignKeyConstraint(
+            ["recipe_digest"], ["recipes.digest"], name=op.f("fk_experiments_recipe_digest")
+        ),
+        sa.ForeignKeyConstraint(
+            ["repository_id"], ["repositories.id"], name=op.f("fk_experiments_repository_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_experiments")),
+        sa.UniqueConstraint("idempotency_key", name=op.f("uq_experiments_idempotency_key")),
+    )
+    with op.batch_alter_table("experiments", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_experiments_benchmark_digest"), ["benchmark_digest"], unique=False
+        )
+        batch_op.create_index(
+            batch_op.f("ix_experiments_bisection_id"), ["bisection_id"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_experiments_created_at"), ["created_at"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_experiments_recipe_digest"), ["recipe_digest"], unique=False
+        )
+        batch_op.create_index(
+            batch_op.f("ix_experiments_repository_id"), ["repository_id"], unique=False
+        )
+        batch_op.create_index(
+            batch_op.f("ix_experiments_request_digest"), ["request_digest"], unique=False
+        )
+        batch_op.create_index(
+            "ix_experiments_state_created_at", ["state", "created_at"], unique=False
+        )
+
+    op.create_table(
+        "arms",
+        sa.Column("experiment_id", sa.String(length=26), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("against", sa.Integer(), nullable=True),
+        sa.Column("revision", sa.Text(), nullable=False),
+        sa.Column("base_sha", sa.String(length=64), nullable=False),
+        sa.Column("tree", sa.String(length=64), nullable=True),
+        sa.Column("env", sa.JSON(), nullable=False),
+        sa.Column("benchmark_digest", sa.String(length=64), nullable=False),
+        sa.Column("problem", sa.JSON(), nullable=True),
+        sa.Column("role", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["benchmark_digest"], ["benchmarks.digest"], name=op.f("fk_arms_benchmark_digest")
+        ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_arms_experiment_id")
+        ),
+        sa.PrimaryKeyConstraint("experiment_id", "position", name=op.f("pk_arms")),
+    )
+    op.create_table(
+        "builds",
+        sa.Column("id", sa.String(length=26), nullable=False),
+        sa.Column("bisection_id", sa.String(length=26), nullable=True),
+        sa.Column("experiment_id", sa.String(length=26), nullable=True),
+        sa.Column("tree", sa.String(length=64), nullable=False),
+        sa.Column("recipe_digest", sa.String(length=64), nullable=False),
+        sa.Column("commit_sha", sa.String(length=64), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("owner", sa.String(length=200), nullable=False),
+        sa.Column("failure_kind", sa.String(length=16), nullable=True),
+        sa.Column("cause", sa.Text(), nullable=False),
+        sa.Column("advice", sa.Text(), nullable=False),
+        sa.Column("lines", sa.JSON(), nullable=False),
+        sa.Column("environment", sa.JSON(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("seconds", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["bisection_id"], ["bisections.id"], name=op.f("fk_builds_bisection_id")
+        ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_builds_experiment_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_builds")),
+    )
+    with op.batch_alter_table("builds", schema=None) as batch_op:
+        batch_op.create_index("ix_builds_bisection_id", ["bisection_id"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_builds_experiment_id"), ["experiment_id"], unique=False
+        )
+        batch_op.create_index(
+            "ix_builds_tree_recipe_digest", ["tree", "recipe_digest"], unique=False
+        )
+        batch_op.create_index(
+            "uq_builds_active",
+            ["tree", "recipe_digest"],
+            unique=True,
+            sqlite_where=sa.text("state IN ('queued', 'running')"),
+            postgresql_where=sa.text("state IN ('queued', 'running')"),
+        )
+
+    op.create_table(
         "decisions",
         sa.Column(
             "id",
@@ -184,7 +279,8 @@ def upgrade() -> None:
             autoincrement=True,
             nullable=False,
         ),
-        sa.Column("bisection_id", sa.String(length=26), nullable=False),
+        sa.Column("bisection_id", sa.String(length=26), nullable=True),
+        sa.Column("experiment_id", sa.String(length=26), nullable=True),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("position", sa.Integer(), nullable=True),
         sa.Column("host", sa.String(length=200), nullable=True),
@@ -195,10 +291,16 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["bisection_id"], ["bisections.id"], name=op.f("fk_decisions_bisection_id")
         ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_decisions_experiment_id")
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_decisions")),
     )
     with op.batch_alter_table("decisions", schema=None) as batch_op:
         batch_op.create_index("ix_decisions_bisection_id_id", ["bisection_id", "id"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_decisions_experiment_id"), ["experiment_id"], unique=False
+        )
 
     op.create_table(
         "events",
@@ -208,17 +310,24 @@ def upgrade() -> None:
             autoincrement=True,
             nullable=False,
         ),
-        sa.Column("bisection_id", sa.String(length=26), nullable=False),
+        sa.Column("bisection_id", sa.String(length=26), nullable=True),
+        sa.Column("experiment_id", sa.String(length=26), nullable=True),
         sa.Column("kind", sa.String(length=32), nullable=False),
         sa.Column("data", sa.JSON(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["bisection_id"], ["bisections.id"], name=op.f("fk_events_bisection_id")
         ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_events_experiment_id")
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
     )
     with op.batch_alter_table("events", schema=None) as batch_op:
         batch_op.create_index("ix_events_bisection_id_id", ["bisection_id", "id"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_events_experiment_id"), ["experiment_id"], unique=False
+        )
 
     op.create_table(
         "wheels",
@@ -243,7 +352,8 @@ def upgrade() -> None:
     op.create_table(
         "runs",
         sa.Column("id", sa.String(length=26), nullable=False),
-        sa.Column("bisection_id", sa.String(length=26), nullable=False),
+        sa.Column("bisection_id", sa.String(length=26), nullable=True),
+        sa.Column("experiment_id", sa.String(length=26), nullable=True),
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("wheel_id", sa.String(length=26), nullable=False),
         sa.Column("benchmark_digest", sa.String(length=64), nullable=False),
@@ -264,11 +374,15 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["bisection_id"], ["bisections.id"], name=op.f("fk_runs_bisection_id")
         ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_runs_experiment_id")
+        ),
         sa.ForeignKeyConstraint(["wheel_id"], ["wheels.id"], name=op.f("fk_runs_wheel_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
     )
     with op.batch_alter_table("runs", schema=None) as batch_op:
         batch_op.create_index("ix_runs_bisection_id", ["bisection_id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_experiment_id"), ["experiment_id"], unique=False)
         batch_op.create_index(
             "ix_runs_wheel_id_benchmark_digest", ["wheel_id", "benchmark_digest"], unique=False
         )
@@ -277,7 +391,8 @@ def upgrade() -> None:
         "points",
         sa.Column("id", sa.String(length=26), nullable=False),
         sa.Column("run_id", sa.String(length=26), nullable=False),
-        sa.Column("bisection_id", sa.String(length=26), nullable=False),
+        sa.Column("bisection_id", sa.String(length=26), nullable=True),
+        sa.Column("experiment_id", sa.String(length=26), nullable=True),
         sa.Column("wheel_id", sa.String(length=26), nullable=False),
         sa.Column("tree", sa.String(length=64), nullable=False),
         sa.Column("recipe_digest", sa.String(length=64), nullable=False),
@@ -297,6 +412,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["bisection_id"], ["bisections.id"], name=op.f("fk_points_bisection_id")
         ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.id"], name=op.f("fk_points_experiment_id")
+        ),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_points_run_id")),
         sa.ForeignKeyConstraint(["wheel_id"], ["wheels.id"], name=op.f("fk_points_wheel_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_points")),
@@ -310,12 +428,15 @@ def upgrade() -> None:
             "ix_points_bisection_id_measured_at", ["bisection_id", "measured_at"], unique=False
         )
         batch_op.create_index(batch_op.f("ix_points_commit_sha"), ["commit_sha"], unique=False)
-
+        batch_op.create_index(
+            batch_op.f("ix_points_experiment_id"), ["experiment_id"], unique=False
+        )
 
 
 def downgrade() -> None:
     """Undo."""
     with op.batch_alter_table("points", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_points_experiment_id"))
         batch_op.drop_index(batch_op.f("ix_points_commit_sha"))
         batch_op.drop_index("ix_points_bisection_id_measured_at")
         batch_op.drop_index("ix_points_benchmark_digest_tree")
@@ -323,6 +444,7 @@ def downgrade() -> None:
     op.drop_table("points")
     with op.batch_alter_table("runs", schema=None) as batch_op:
         batch_op.drop_index("ix_runs_wheel_id_benchmark_digest")
+        batch_op.drop_index(batch_op.f("ix_runs_experiment_id"))
         batch_op.drop_index("ix_runs_bisection_id")
 
     op.drop_table("runs")
@@ -332,17 +454,15 @@ def downgrade() -> None:
 
     op.drop_table("wheels")
     with op.batch_alter_table("events", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_events_experiment_id"))
         batch_op.drop_index("ix_events_bisection_id_id")
 
     op.drop_table("events")
     with op.batch_alter_table("decisions", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_decisions_experiment_id"))
         batch_op.drop_index("ix_decisions_bisection_id_id")
 
     op.drop_table("decisions")
-    with op.batch_alter_table("candidates", schema=None) as batch_op:
-        batch_op.drop_index("ix_candidates_sha")
-
-    op.drop_table("candidates")
     with op.batch_alter_table("builds", schema=None) as batch_op:
         batch_op.drop_index(
             "uq_builds_active",
@@ -350,9 +470,25 @@ def downgrade() -> None:
             postgresql_where=sa.text("state IN ('queued', 'running')"),
         )
         batch_op.drop_index("ix_builds_tree_recipe_digest")
+        batch_op.drop_index(batch_op.f("ix_builds_experiment_id"))
         batch_op.drop_index("ix_builds_bisection_id")
 
     op.drop_table("builds")
+    op.drop_table("arms")
+    with op.batch_alter_table("experiments", schema=None) as batch_op:
+        batch_op.drop_index("ix_experiments_state_created_at")
+        batch_op.drop_index(batch_op.f("ix_experiments_request_digest"))
+        batch_op.drop_index(batch_op.f("ix_experiments_repository_id"))
+        batch_op.drop_index(batch_op.f("ix_experiments_recipe_digest"))
+        batch_op.drop_index(batch_op.f("ix_experiments_created_at"))
+        batch_op.drop_index(batch_op.f("ix_experiments_bisection_id"))
+        batch_op.drop_index(batch_op.f("ix_experiments_benchmark_digest"))
+
+    op.drop_table("experiments")
+    with op.batch_alter_table("candidates", schema=None) as batch_op:
+        batch_op.drop_index("ix_candidates_sha")
+
+    op.drop_table("candidates")
     with op.batch_alter_table("bisections", schema=None) as batch_op:
         batch_op.drop_index("ix_bisections_state_created_at")
         batch_op.drop_index(batch_op.f("ix_bisections_request_digest"))
