@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import logging
 import re
 import secrets
@@ -33,7 +34,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 #: Cookie and form field that must carry the same value.
@@ -49,9 +50,16 @@ def allowed_hosts(bind: str, configured: Sequence[str]) -> frozenset[str] | None
     """
     if configured:
         return frozenset(name.lower() for name in configured)
-    if bind in _LOOPBACK:
-        return frozenset(_LOOPBACK)
+    if _is_loopback(bind):
+        return frozenset({*_LOOPBACK, bind.lower()})
     return None
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind.strip("[]")).is_loopback
+    except ValueError:
+        return bind.lower() == "localhost"
 
 
 def new_csrf_token() -> str:

@@ -342,6 +342,7 @@ async function load() {
   if (!answer.ok) return;
   data = await answer.json();
   if (!data.points.position.length && !data.levels.position.length) return;
+  box.dataset.points = data.points.position.length;
   if (main === null) {
     build();
     showAll();
