@@ -6,8 +6,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import psutil
@@ -21,6 +22,9 @@ from perfbisect.settings import Settings
 from perfbisect.store.tables import BisectionRow, BuildRow, PointRow, RunRow
 
 CULPRIT = 8
+
+T = TypeVar("T")
+Launch = Callable[[Sequence[str]], subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -39,11 +43,33 @@ def services(project: Project) -> Iterator[Services]:
     opened.close()
 
 
-def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait until something is so; the process must not end before."""
-    while not what():
+@pytest.fixture
+def started(project: Project) -> Iterator[list[subprocess.Popen[str]]]:
+    """Every process that a test started, so that a failing test leaves none behind."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def launch(project: Project, started: list[subprocess.Popen[str]]) -> Launch:
+    """Start the command line as a process of its own, in the project's directory."""
+
+    def launched(arguments: Sequence[str]) -> subprocess.Popen[str]:
+        started.append(start(arguments, project.directory))
+        return started[-1]
+
+    return launched
+
+
+def wait_for(what: Callable[[], T], process: subprocess.Popen[str]) -> T:
+    """Wait until something is so and return it; the process must not end before."""
+    while not (found := what()):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
+    return found
 
 
 def marked() -> set[str]:
@@ -100,32 +126,36 @@ def assert_answered_once(services: Services, project: Project, before: dict[str,
 
 
 @pytest.mark.parametrize("kind", [BuildRow, RunRow], ids=["build", "run"])
-def test_kill_9(project: Project, services: Services, kind: type[BuildRow] | type[RunRow]) -> None:
+def test_kill_9(
+    project: Project, services: Services, launch: Launch, kind: type[BuildRow] | type[RunRow]
+) -> None:
     """Killed in the middle of a build or a run, the same command goes on and repeats nothing."""
     arguments = [*project.arguments, "--json"]
-    process = start(arguments, project.directory)
-    wait_for(lambda: bool(in_the_middle(services, kind)), process)
-    under_way = in_the_middle(services, kind)
+    process = launch(arguments)
+    under_way = wait_for(lambda: in_the_middle(services, kind), process)
     process.kill()
     process.communicate()
     before = stored(services)
 
-    again = finish(start(arguments, project.directory))
+    again = finish(launch(arguments))
     assert again.code == 0, again.err
     assert "Resuming bisection" in again.err
     assert_answered_once(services, project, before)
     with services.database.read() as session:
-        if under_way:
-            assert session.get_one(kind, under_way).state == "lost"
+        work = session.get(BuildRow, under_way) or session.get(RunRow, under_way)
+        assert work is not None
+        assert work.state == "lost"
     assert under_way not in marked()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_end(project: Project, services: Services, number: signal.Signals) -> None:
+def test_a_polite_end(
+    project: Project, services: Services, launch: Launch, number: signal.Signals
+) -> None:
     """Ctrl-C and SIGTERM end all work, print the state as JSON, and leave it to be resumed."""
     arguments = [*project.arguments, "--json"]
-    process = start(arguments, project.directory)
-    wait_for(lambda: bool(in_the_middle(services, BuildRow)), process)
+    process = launch(arguments)
+    wait_for(lambda: in_the_middle(services, BuildRow), process)
     process.send_signal(number)
     ended = finish(process)
     assert ended.code == 1, ended.err
@@ -139,7 +169,7 @@ def test_a_polite_end(project: Project, services: Services, number: signal.Signa
         assert "running" not in states
         assert "cancelled" in states
     before = stored(services)
-    again = finish(start(arguments, project.directory))
+    again = finish(launch(arguments))
     assert again.code == 0, again.err
     assert_answered_once(services, project, before)
 
@@ -152,10 +182,10 @@ def free_port() -> int:
         return port
 
 
-def serve(project: Project, port: int) -> subprocess.Popen[str]:
+def serve(launch: Launch, project: Project, port: int) -> subprocess.Popen[str]:
     """Start the service and wait until it answers."""
     arguments = ["serve", f"--port={port}", f"--data-dir={project.data_dir}"]
-    process = start(arguments, project.directory)
+    process = launch(arguments)
 
     def answers() -> bool:
         try:
@@ -167,22 +197,22 @@ def serve(project: Project, port: int) -> subprocess.Popen[str]:
     return process
 
 
-def test_kill_9_of_the_service(project: Project, services: Services) -> None:
+def test_kill_9_of_the_service(project: Project, services: Services, launch: Launch) -> None:
     """What a killed command or service left unfinished, the next service finishes by itself."""
-    process = start([*project.arguments, "--json"], project.directory)
-    wait_for(lambda: bool(in_the_middle(services, RunRow)), process)
+    process = launch([*project.arguments, "--json"])
+    wait_for(lambda: in_the_middle(services, RunRow), process)
     process.kill()
     process.communicate()
 
     port = free_port()
-    first = serve(project, port)
+    first = serve(launch, project, port)
     count = len(stored(services)["points"])
     wait_for(lambda: len(stored(services)["points"]) > count + 1, first)
     first.kill()
     first.communicate()
     before = stored(services)
 
-    second = serve(project, port)
+    second = serve(launch, project, port)
     try:
         with services.database.read() as session:
             bisection_id = session.scalars(select(BisectionRow.id)).one()
@@ -197,12 +227,12 @@ def test_kill_9_of_the_service(project: Project, services: Services) -> None:
     assert ended.code == 0, ended.err
 
 
-def test_commands_against_a_server(project: Project, services: Services) -> None:
+def test_commands_against_a_server(project: Project, launch: Launch) -> None:
     """Submit, status, cancel and report speak with a real server, in JSON and for people."""
-    first = finish(start([*project.arguments, "--json"], project.directory))
+    first = finish(launch([*project.arguments, "--json"]))
     assert first.code == 0, first.err
     port = free_port()
-    process = serve(project, port)
+    process = serve(launch, project, port)
     server = f"--server=http://127.0.0.1:{port}"
 
     def ask(*arguments: str) -> Ended:
