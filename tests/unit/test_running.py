@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import zipfile
@@ -19,14 +18,7 @@ from perfbisect.processes import ProcessResult
 from perfbisect.running.commands import clean_environment, format_command
 from perfbisect.running.environments import choose_python, installer_variables
 from perfbisect.running.failures import RunFailed, last_lines
-from perfbisect.running.host import host_facts
 from perfbisect.running.leases import LeasedDirectories
-from perfbisect.running.observe import (
-    Observer,
-    difference,
-    disturbance,
-    read_counters,
-)
 from perfbisect.running.outcome import KeptOutput, require_success
 from perfbisect.running.wheels import importable_module
 
@@ -243,74 +235,6 @@ def test_waiting_for_a_lease_can_be_cancelled(tmp_path: Path) -> None:
 
     with pytest.raises(CancelledWork), kept.lease("a", fill_and_want, CancelToken()):
         raise AssertionError("filled")
-
-
-# ------------------------------------------------------------------------ observation
-
-STAT = "cpu  {user} 10 200 5000 30 4 6 {steal} 50 0\ncpu0 1 2 3\n"
-PRESSURE = "some avg10=1.00 avg60=0 avg300=0 total={some}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
-
-
-def test_counters_from_their_files() -> None:
-    """Ticks become seconds, guest time is not counted twice, microseconds become seconds."""
-    counters = read_counters(STAT.format(user=1000, steal=80), PRESSURE.format(some=2_500_000))
-    assert counters.busy == pytest.approx((1000 + 10 + 200 + 4 + 6) / 100)
-    assert counters.steal == pytest.approx(0.8)
-    assert counters.pressure_some == 2.5
-    assert counters.pressure_full == pytest.approx(7e-6)
-
-
-def test_counters_of_an_old_kernel() -> None:
-    """A kernel without steal time or pressure gives what it has."""
-    counters = read_counters("cpu  1000 10 200 5000\n", "")
-    assert counters.steal == 0.0
-    assert counters.pressure_some is None
-    assert "pressure_some_seconds" not in difference(counters, counters)
-
-
-def test_steal_is_a_share_of_the_time_asked_for() -> None:
-    """What the hypervisor took counts against busy and stolen time, not against idle time."""
-    before = read_counters(STAT.format(user=1000, steal=0), PRESSURE.format(some=0))
-    after = read_counters(STAT.format(user=1900, steal=100), PRESSURE.format(some=3_000_000))
-    observed = difference(before, after)
-    assert observed["steal_share"] == pytest.approx(0.1)
-    assert observed["steal_seconds"] == pytest.approx(1.0)
-    assert observed["pressure_some_seconds"] == pytest.approx(3.0)
-
-
-@pytest.mark.parametrize(
-    ("observed", "says"),
-    [
-        ({}, ""),
-        ({"steal_share": 0.10, "steal_seconds": 5.0}, ""),
-        ({"steal_share": 0.11, "steal_seconds": 5.0}, "took 11% of the CPU time"),
-        ({"steal_share": 0.50, "steal_seconds": 0.4}, ""),
-        ({"suspended_seconds": 0.5}, ""),
-        ({"suspended_seconds": 60.0}, "slept for 60 s"),
-        ({"foreign_cores": 2.0, "pressure_some_seconds": 100.0, "load_max": 50}, ""),
-    ],
-)
-def test_only_clear_evidence_rejects(observed: dict[str, Any], says: str) -> None:
-    """Steal above a tenth and sleep reject a run; load by others is recorded only."""
-    assert (says in disturbance(observed)) if says else (disturbance(observed) == "")
-
-
-def test_observing_this_machine() -> None:
-    """On a real machine the observation is JSON, and counts our own CPU time as ours."""
-    with Observer() as observer:
-        sum(range(3_000_000))
-    assert json.loads(json.dumps(observer.observed)) == observer.observed
-    assert observer.observed["seconds"] > 0
-    assert observer.observed["cpu_seconds"] > 0
-
-
-def test_facts_of_this_machine() -> None:
-    """The facts of a host are JSON values and name its CPU, cores and kernel."""
-    facts = host_facts()
-    assert json.loads(json.dumps(facts)) == facts
-    assert facts["logical_cores"] >= facts["cores"] >= 1
-    assert facts["memory_bytes"] > 2**20
-    assert facts["kernel"]
 
 
 # --------------------------------------------------------------------------- outcomes
