@@ -15,6 +15,7 @@ from perfbisect.commands import options
 from perfbisect.commands.search import open_services, search
 from perfbisect.commands.serving import run_server
 from perfbisect.commands.showing import print_verdict
+from perfbisect.config import load_recipe, recipe_to_dict
 from perfbisect.demo.repository import (
     BENCHMARK,
     RECIPE_BAZEL,
@@ -35,6 +36,10 @@ def demo(
         bool,
         typer.Option("--docker", help="Insist on Docker and Bazel; else the compiler at hand."),
     ] = False,
+    base_image: Annotated[
+        str | None,
+        typer.Option(help="With --docker: build on this image, where none can be pulled."),
+    ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Show the evidence on a page afterwards.")
     ] = False,
@@ -52,12 +57,12 @@ def demo(
     The very same search as ``perfbisect bisect``: real builds, real runs of a real benchmark.
     """
     settings = demo_settings(data_dir, port)
+    recipe = demo_recipe(docker=docker, base_image=base_image)
     if not docker:
         refuse_without_compiler()
     repository = generate(settings.data_dir / "demo-repository")
     how = "Docker and Bazel" if docker else "the compiler at hand (--docker: Docker and Bazel)"
     options.say(f"Demo repository: {repository.path}, built with {how}.")
-    recipe = RECIPE_BAZEL if docker else RECIPE_LOCAL
     verdict = _search(settings, repository, recipe)
     told = truth_told(repository, verdict)
     if as_json:
@@ -66,11 +71,28 @@ def demo(
         console = options.standard_output()
         print_verdict(console, verdict)
         print_truth(console, told)
-        _print_next(console, settings, repository, recipe)
+        _print_next(console, settings, repository, RECIPE_BAZEL if docker else RECIPE_LOCAL)
     if serve:
         options.say(f"The page: http://{settings.bind}:{settings.port}/bisections/{verdict['id']}")
         run_server(settings)
     raise typer.Exit(exit_code(verdict) or (0 if told["as_expected"] else 1))
+
+
+def demo_recipe(*, docker: bool, base_image: str | None) -> str | dict[str, Any]:
+    """Return the recipe as a request has it.
+
+    Raises:
+        BadInputError: a base image without Docker.
+    """
+    if base_image is None:
+        return str(RECIPE_BAZEL if docker else RECIPE_LOCAL)
+    if not docker:
+        raise BadInputError(
+            "--base-image: only builds in Docker have a base image; add --docker",
+            field="base_image",
+            value=base_image,
+        )
+    return {**recipe_to_dict(load_recipe(str(RECIPE_BAZEL)).recipe), "base_image": base_image}
 
 
 def demo_settings(data_dir: Path | None, port: int | None) -> Settings:
@@ -95,12 +117,14 @@ def refuse_without_compiler() -> None:
         )
 
 
-def _search(settings: Settings, repository: DemoRepository, recipe: Path) -> dict[str, Any]:
+def _search(
+    settings: Settings, repository: DemoRepository, recipe: str | dict[str, Any]
+) -> dict[str, Any]:
     request = options.make_request(
         repository=str(repository.path),
         good=repository.good,
         bad=repository.bad,
-        recipe=str(recipe),
+        recipe=recipe,
         benchmark=str(BENCHMARK),
     )
     with open_services(settings) as services:

@@ -85,7 +85,7 @@ def run(
 
 
 def test_every_file_of_the_package_travels(wheel: Path) -> None:
-    """Whatever git tracks below `bisect/` is in the wheel: templates, presets, the demo's sources."""
+    """Whatever git tracks below `bisect/` is in the wheel: templates, presets, the demo."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "bisect"], cwd=ROOT, capture_output=True, text=True, check=True
     )
