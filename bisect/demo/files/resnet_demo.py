@@ -14,11 +14,11 @@ import tf_demo  # type: ignore[import-not-found]
 def main() -> None:
     """Train for some windows of time; print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--windows", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.1, help="length of a window")
+    parser.add_argument("--windows", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=0.05, help="length of a window")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--size", type=int, default=8, help="height and width of an image")
-    parser.add_argument("--depth", type=int, default=32)
+    parser.add_argument("--depth", type=int, default=24)
     parser.add_argument("--blocks", type=int, default=2)
     args = parser.parse_args()
 
