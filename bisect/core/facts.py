@@ -161,7 +161,7 @@ class EndStat:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What the points say, for people and pages; recomputed from the facts, never stored as truth."""
+    """What the points say, for people and pages; recomputed from facts, never stored as truth."""
 
     #: Shape (n,): posterior probability of a step at position i + 1 (the credible set's strip).
     step_probability: FloatArray

@@ -1,4 +1,4 @@
-"""The states and kinds that rows, actions and verdicts carry. Each machine is drawn in docs/states.md."""
+"""States and kinds of rows, actions and verdicts. Each machine is drawn in docs/states.md."""
 
 from __future__ import annotations
 
