@@ -76,6 +76,9 @@ class RunRequest:
     log_path: Path
     #: Environments by wheel and requirements are kept below this directory.
     cache_dir: Path
+    #: Options of ``uv pip install``, such as those that install dependencies as they were at a
+    #: moment (``packages.dating_options``). Part of the environment's identity, and recorded.
+    install_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class Wanted:
     requirements: tuple[str, ...]
     #: Interpreter: a path or a name that uv finds.
     python: str
+    #: Options of ``uv pip install``.
+    options: tuple[str, ...] = ()
     #: What else makes the environment another one, e.g. the image it is for.
     identity: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,6 +66,7 @@ class Wanted:
             "wheel": self.wheel_sha256 if self.wheel else "",
             "requirements": sorted(self.requirements),
             "python": self.python,
+            "options": list(self.options),
             **self.identity,
         }
         return digest_of(what)[:32]
@@ -217,6 +220,7 @@ class _Installation:
         if not wheel and not self._wanted.requirements:
             return
         install = ("pip", "install", "--python", self._python, "--compile-bytecode")
+        install += self._wanted.options
         result = self._uv(*install, *wheel, *self._wanted.requirements)
         if result.ok:
             return

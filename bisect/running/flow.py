@@ -123,6 +123,7 @@ class _Run:
             wheel_sha256=self._request.wheel_sha256,
             requirements=self._request.benchmark.requirements,
             python=self._site.python_for(wheel),
+            options=self._request.install_options,
             identity=self._site.identity(),
         )
         shelves = self._shelves
@@ -178,6 +179,7 @@ class _Run:
             "wheel_sha256": self._request.wheel_sha256,
             "python": environment.facts.get("python", ""),
             "packages": environment.facts.get("packages", {}),
+            "install_options": list(self._request.install_options),
             "host": host_facts(),
             "observed": dict(observed),
         }

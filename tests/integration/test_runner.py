@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -98,6 +99,18 @@ def test_requirements_are_installed_and_recorded(tmp_path: Path, wheel: Path) ->
     result = success(LocalRunner().run(request, CancelToken()))
     assert result.value == 25.0
     assert result.environment["packages"] == {"tiny": "1.0", "helper": "0.3"}
+
+
+def test_options_of_the_installation(tmp_path: Path, wheel: Path) -> None:
+    """Options reach the installer, make another environment, and are recorded."""
+    for version in ("0.3", "0.4"):
+        make_wheel(tmp_path / "links", {"helper.py": ""}, name="helper", version=version)
+    request = make_request(tmp_path, wheel, PRINT_SPEED, requirements=("helper",))
+    lowest = replace(request, install_options=("--resolution", "lowest"))
+    for asked, version in ((request, "0.4"), (lowest, "0.3")):
+        environment = success(LocalRunner().run(asked, CancelToken())).environment
+        assert environment["packages"]["helper"] == version
+        assert environment["install_options"] == list(asked.install_options)
 
 
 def test_nothing_of_the_user_reaches_the_benchmark(
