@@ -219,8 +219,8 @@ class _Installation:
         wheel = [self._installer.wheel_path(path)] if path else []
         if not wheel and not self._wanted.requirements:
             return
-        install = ("pip", "install", "--python", self._python, "--compile-bytecode")
-        install += self._wanted.options
+        into = ("--python", self._python, "--compile-bytecode")
+        install = ("pip", "install", *into, *self._wanted.options)
         result = self._uv(*install, *wheel, *self._wanted.requirements)
         if result.ok:
             return
