@@ -13,10 +13,13 @@ from typing import Any
 from perfbisect.building.artifacts import NoResultError, result_of, sha256_of
 from perfbisect.building.bazel_binaries import BazelBinaries
 from perfbisect.building.checkout import Checkout, remove, slot, sync_tree
+from perfbisect.building.docker_place import DockerPlace, toolchain_of
 from perfbisect.building.failures import classify_file
+from perfbisect.building.images import Images
 from perfbisect.building.local_place import LocalPlace
 from perfbisect.building.place import Directories, Place, Step, StepResult, Stopped
 from perfbisect.building.steps import steps_of
+from perfbisect.containers import Docker
 from perfbisect.core.bazel_flags import check_options, left_out
 from perfbisect.core.recipe import RecipeKind
 from perfbisect.core.states import FailureKind
@@ -32,6 +35,8 @@ from perfbisect.ports import (
     CancelToken,
     Failure,
 )
+from perfbisect.processes import kill_leftovers
+from perfbisect.resources import dockerfiles_dir
 from perfbisect.units import format_duration
 
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -90,23 +95,23 @@ class RecipeBuilder:
             self._check_out(request, directories)
             facts = read_facts(directories.src)
             self._introduce(request, facts)
-            place = self._place(request, directories, facts, cancel, epoch)
-            steps = steps_of(recipe, facts, place, directories.home, epoch)
-            for step in steps:
-                deadline = started + recipe.timeout
-                _run(step, place, request, deadline - time.monotonic())
-            return _success(request, directories, place, facts, steps, epoch)
+            with self._place(request, directories, facts, cancel, epoch) as place:
+                steps = steps_of(recipe, facts, place, directories.home, epoch)
+                for step in steps:
+                    deadline = started + recipe.timeout
+                    _run(step, place, request, deadline - time.monotonic())
+                return _success(request, directories, place, facts, steps, epoch)
 
     @contextlib.contextmanager
     def _directories(self, request: BuildRequest) -> Iterator[Directories]:
         """Lend the directories of a build: all fresh, but a kept tree for Bazel."""
         recipe, work = request.recipe, request.work_dir
-        cache = request.cache_dir / ("docker" if recipe.docker else "local")
+        kept = request.cache_dir / ("docker" if recipe.docker else "local")
         fresh = Directories(
             src=work / "src",
             out=work / "out",
             home=work / "home",
-            cache=cache,
+            cache=kept / "shared",
             bazel_root=work / "bazel",
         )
         for stale in (fresh.src, fresh.out, fresh.home):
@@ -116,8 +121,8 @@ class RecipeBuilder:
             yield fresh
             return
         name = f"{request.mirror.stem}-{recipe.toolchain}"
-        with slot(cache / "trees", name) as kept:
-            directories = replace(fresh, src=kept / "src", bazel_root=kept / "bazel")
+        with slot(kept / "trees", name) as tree:
+            directories = replace(fresh, src=tree / "src", bazel_root=tree / "bazel")
             directories.create()
             yield directories
 
@@ -135,6 +140,7 @@ class RecipeBuilder:
             lines += [f"[{reason}]" for reason in reasons]
         _say(request.log_path, *lines)
 
+    @contextlib.contextmanager
     def _place(
         self,
         request: BuildRequest,
@@ -142,11 +148,43 @@ class RecipeBuilder:
         facts: ToolchainFacts,
         cancel: CancelToken,
         epoch: int,
-    ) -> Place:
+    ) -> Iterator[Place]:
         binaries = BazelBinaries(request.cache_dir, request.id)
-        return LocalPlace(
-            request, directories, binaries, cancel, epoch=epoch, jobs=self._settings.jobs
-        )
+        jobs = self._settings.jobs
+        if not request.recipe.docker:
+            yield LocalPlace(request, directories, binaries, cancel, epoch=epoch, jobs=jobs)
+            return
+        with Docker(self._settings.docker_host) as docker:
+            dockerfiles = self._settings.dockerfiles or dockerfiles_dir()
+            images = Images(docker, dockerfiles, request.cache_dir / "docker" / "images")
+            yield DockerPlace(
+                request,
+                directories,
+                docker,
+                images,
+                binaries,
+                cancel,
+                toolchain=toolchain_of(request.recipe, facts),
+                epoch=epoch,
+                jobs=jobs,
+            )
+
+
+def remove_leftovers(prefix: str, docker_host: str = "") -> int:
+    """End what a killed perfbisect left running of work whose id starts with ``prefix``.
+
+    Containers can only be found where the engine answers; where it does not, none runs.
+
+    Returns:
+        How many processes and containers were removed.
+
+    Raises:
+        BadInputError: the prefix is empty, which would name everybody's work.
+    """
+    removed = kill_leftovers(prefix)
+    with contextlib.suppress(TransientError), Docker(docker_host) as docker:
+        removed += docker.remove_leftovers(prefix)
+    return removed
 
 
 def read_facts(src: Path) -> ToolchainFacts:

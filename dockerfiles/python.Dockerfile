@@ -3,12 +3,13 @@
 # Serves: any Python project that builds with gcc and needs no CUDA.
 # Arguments:
 #   BASE_IMAGE  Debian or Ubuntu with apt; its python3 is the Python of the build
-#   UV_VERSION  version of uv, which builds wheels against dependencies of the commit's date
+#   UV_VERSION  version of uv, which builds wheels against requirements of the commit's date
 #
-# Context: this directory. A file `host-ca.crt` beside the Dockerfile is trusted while uv is
-# downloaded, and is not in the finished image.
+# Context: this directory. A file `host-ca.crt` beside this one is trusted while uv is downloaded,
+# and is not in the finished image.
 ARG BASE_IMAGE=debian:bookworm-slim
 
+# hadolint ignore=DL3006
 FROM ${BASE_IMAGE} AS uv
 ARG UV_VERSION=0.8.22
 RUN apt-get update \
@@ -20,6 +21,7 @@ RUN if [ -s /context/host-ca.crt ]; then export PIP_CERT=/context/host-ca.crt; f
     && python3 -m venv /opt/uv \
     && /opt/uv/bin/pip install --no-cache-dir "uv==${UV_VERSION}"
 
+# hadolint ignore=DL3006
 FROM ${BASE_IMAGE}
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \

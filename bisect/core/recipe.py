@@ -77,6 +77,8 @@ class Recipe:
     toolchain: str = "auto"
     #: Base image for the toolchain's Dockerfile; empty: the Dockerfile's default.
     base_image: str = ""
+    #: Further arguments of the toolchain's Dockerfile, e.g. ``{TENSORRT = "5.1.5-1+cuda10.0"}``.
+    toolchain_args: dict[str, str] = field(default_factory=dict)
     #: Bazel version, or ``auto``: read from the tree (.bazelversion, configure.py).
     bazel: str = "auto"
     #: Path of a Bazel binary for local builds; empty: found on PATH by version.

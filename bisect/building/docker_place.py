@@ -1,0 +1,232 @@
+"""Builds in containers: an image per toolchain, a container without privileges per step."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Any
+
+from perfbisect.building.bazel_binaries import BazelBinaries
+from perfbisect.building.images import Image, Images, Toolchain, host_ca
+from perfbisect.building.place import (
+    Directories,
+    Paths,
+    Step,
+    StepResult,
+    parse_python_version,
+    step_environment,
+)
+from perfbisect.containers import ContainerSpec, Docker
+from perfbisect.core.recipe import Recipe, RecipeKind
+from perfbisect.core.toolchain import ToolchainFacts
+from perfbisect.ports import BuildRequest, CancelledWork, CancelToken
+
+#: User of builds inside containers where perfbisect itself is root; Dockerfiles name the same.
+BUILDER_UID = 10001
+
+_INSIDE = Paths(
+    src="/build/src",
+    out="/build/out",
+    home="/build/home",
+    cache="/build/cache",
+    bazel_root="/build/bazel",
+)
+_CA = "/build/host-ca.crt"
+
+
+class DockerPlace:
+    """Runs steps in containers. Implements ``Place``."""
+
+    def __init__(
+        self,
+        request: BuildRequest,
+        directories: Directories,
+        docker: Docker,
+        images: Images,
+        binaries: BazelBinaries,
+        cancel: CancelToken,
+        *,
+        toolchain: str,
+        epoch: int,
+        jobs: int,
+    ) -> None:
+        self._request = request
+        self._directories = directories
+        self._docker = docker
+        self._images = images
+        self._binaries = binaries
+        self._cancel = cancel
+        self._toolchain = toolchain
+        self._epoch = epoch
+        cpus = int(request.recipe.cpus)
+        available = jobs or os.cpu_count() or 1
+        self._jobs = max(1, min(available, cpus) if cpus else available)
+        self._bazel: dict[str, str] = {}
+        self._image: Image | None = None
+        self._user = _user(docker)
+
+    @property
+    def paths(self) -> Paths:
+        """The directories as they are mounted."""
+        return _INSIDE
+
+    @property
+    def python(self) -> str:
+        """The image's Python."""
+        return self._request.recipe.python
+
+    @property
+    def uv(self) -> str:
+        """The image's uv."""
+        return "uv"
+
+    @property
+    def jobs(self) -> int:
+        """How many processes may compile at once."""
+        return self._jobs
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The image, which holds everything else."""
+        image = self._ensure_image()
+        return {
+            "docker": True,
+            "toolchain": self._toolchain,
+            "image": image.id,
+            "image_tag": image.tag,
+            "network": self._request.recipe.network,
+            **self._bazel,
+        }
+
+    def python_version(self) -> tuple[int, int] | None:
+        """Ask the image's Python for its version."""
+        spec = self._spec(Step((self.python, "--version")))
+        done = self._docker.run(spec, timeout=120.0, cancel=self._cancel)
+        if done.cancelled:
+            raise CancelledWork
+        return parse_python_version(done.tail)
+
+    def bazel(self, version: str) -> str:
+        """Put a Bazel of this version, verified on this machine, into the image."""
+        found = self._binaries.find(version, self._request.recipe.bazel_binary, self._cancel)
+        self._bazel = {"bazel": found.version}
+        self._image = self._images.ensure(
+            Toolchain(
+                self._toolchain,
+                {"BAZEL_VERSION": found.version, **_args(self._request.recipe)},
+                {"bazel": found.path},
+            ),
+            self._request.log_path,
+            self._cancel,
+        )
+        return "bazel"
+
+    def run(self, step: Step, timeout: float) -> StepResult:
+        """Run a step in a container of its own."""
+        self._hand_over()
+        done = self._docker.run(
+            self._spec(step), timeout=timeout, cancel=self._cancel, log_path=self._request.log_path
+        )
+        return StepResult(
+            done.returncode,
+            timed_out=done.timed_out,
+            cancelled=done.cancelled,
+            out_of_memory=done.out_of_memory and done.returncode != 0,
+            log_error=done.log_error,
+        )
+
+    def _ensure_image(self) -> Image:
+        if self._image is None:
+            args = _args(self._request.recipe)
+            if self._toolchain == "python":
+                args = {"UV_VERSION": importlib.metadata.version("uv"), **args}
+            self._image = self._images.ensure(
+                Toolchain(self._toolchain, args), self._request.log_path, self._cancel
+            )
+        return self._image
+
+    def _spec(self, step: Step) -> ContainerSpec:
+        recipe = self._request.recipe
+        own, mirror = self._directories, self._request.mirror.resolve()
+        ca = host_ca() if recipe.network else None
+        return ContainerSpec(
+            work=self._request.id,
+            image=self._ensure_image().id,
+            argv=step.argv,
+            env={
+                **({} if ca is None else _trust()),
+                **(_proxies() if recipe.network else {}),
+                **step_environment(self, recipe.env, self._epoch),
+                **step.env,
+            },
+            user=self._user,
+            working_dir=_INSIDE.src,
+            mounts=(
+                (own.src, _INSIDE.src, False),
+                (own.out, _INSIDE.out, False),
+                (own.home, _INSIDE.home, False),
+                (own.cache, _INSIDE.cache, False),
+                (own.bazel_root, _INSIDE.bazel_root, False),
+                # The tree's .git borrows the mirror's objects by their path.
+                (mirror, str(mirror), True),
+                *(() if ca is None else ((ca, _CA, True),)),
+            ),
+            network=recipe.network,
+            memory=recipe.memory,
+            cpus=recipe.cpus,
+        )
+
+    def _hand_over(self) -> None:
+        """Give the directories to the user of the container, where that is another one."""
+        uid = int(self._user.partition(":")[0])
+        if uid in (0, os.geteuid()):
+            return
+        own = self._directories
+        for top in (own.src, own.out, own.home):
+            _chown_tree(top, uid)
+        for top in (own.cache, own.bazel_root):
+            os.chown(top, uid, uid)
+
+
+def toolchain_of(recipe: Recipe, facts: ToolchainFacts) -> str:
+    """Return the name of the toolchain that builds a tree by a recipe."""
+    if recipe.toolchain != "auto":
+        return recipe.toolchain
+    if recipe.kind is not RecipeKind.BAZEL:
+        return "python"
+    return facts.gpu_toolchain if recipe.cuda else facts.cpu_toolchain
+
+
+def _args(recipe: Recipe) -> dict[str, str]:
+    base = {"BASE_IMAGE": recipe.base_image} if recipe.base_image else {}
+    return {**base, **recipe.toolchain_args}
+
+
+def _user(docker: Docker) -> str:
+    """Return ``uid:gid`` of builds: never root, but where root is nobody (a rootless engine)."""
+    if docker.rootless():
+        return "0:0"
+    if os.geteuid() == 0:
+        return f"{BUILDER_UID}:{BUILDER_UID}"
+    return f"{os.geteuid()}:{os.getegid()}"
+
+
+def _trust() -> dict[str, str]:
+    names = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+    return dict.fromkeys((*names, "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"), _CA)
+
+
+def _proxies() -> dict[str, str]:
+    names = ("http_proxy", "https_proxy", "no_proxy")
+    both = (*names, *(name.upper() for name in names))
+    return {name: os.environ[name] for name in both if os.environ.get(name)}
+
+
+def _chown_tree(top: Path, uid: int) -> None:
+    os.chown(top, uid, uid)
+    for directory, folders, names in os.walk(top):
+        for name in (*folders, *names):
+            path = os.path.join(directory, name)
+            if os.lstat(path).st_uid != uid:
+                os.chown(path, uid, uid, follow_symlinks=False)
