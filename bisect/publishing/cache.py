@@ -101,7 +101,6 @@ class WheelCache:
                 _acquire(lock, fcntl.LOCK_EX, cancel)
                 if not path.exists():
                     self._download(wheel, path, cancel, progress)
-            os.utime(path.parent)
             try:
                 yield path
             finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -283,6 +285,19 @@ def test_threads_share_one_download(index: FakeIndex, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         contents = list(pool.map(want, range(8)))
     assert contents == [index.files[FIRST]] * 8
+    assert len(index.asked) == 1
+
+
+def test_who_waited_to_download_looks_again(index: FakeIndex, tmp_path: Path) -> None:
+    """Threads that all saw no wheel, and then wait for each other, download it once."""
+    wheel = index.published(FIRST)
+    with (tmp_path / f"{wheel.sha256}.lock").open("w") as lock, ThreadPoolExecutor(3) as pool:
+        # Everybody can look, nobody can begin, until this is released.
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        paths = [pool.submit(get, cache_of(index, tmp_path), wheel) for _ in range(3)]
+        time.sleep(0.5)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert {path.result(60) for path in paths} == {tmp_path / wheel.sha256 / FIRST}
     assert len(index.asked) == 1
 
 

@@ -185,7 +185,7 @@ def test_versions_that_do_not_fit_are_skipped_with_the_reason() -> None:
 def test_best_wheel_of_a_version_is_taken() -> None:
     """The most specific tag wins, and of its builds the last; a yanked file does not count."""
     files = [
-        wheel("1.0", "py3-none-any"),
+        wheel("1.0-99", "py3-none-any"),
         wheel("1.0-2", "cp311-cp311-manylinux_2_28_x86_64"),
         wheel("1.0-10", "cp311-cp311-manylinux_2_28_x86_64"),
         wheel("1.0-11", "cp311-cp311-manylinux_2_28_x86_64", yanked=""),
