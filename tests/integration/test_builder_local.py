@@ -162,7 +162,7 @@ def test_cancel_leaves_nothing_running(yard: Yard, workshop: Workshop) -> None:
         except CancelledWork as error:
             raised.append(error)
 
-    thread = threading.Thread(target=build)
+    thread = threading.Thread(target=build, daemon=True)
     thread.start()
     while "started\n" not in log_of(request):
         time.sleep(0.02)
