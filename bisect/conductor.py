@@ -6,22 +6,22 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from perfbisect.core.facts import Action, Belief, Build, Finish, Plan, Policy, Run
-from perfbisect.core.planner import believe
-from perfbisect.core.planner import plan as make_plan
+from perfbisect.core.facts import Action, Build, Finish, Run
 from perfbisect.core.states import BisectionState, FailureKind, Outcome
 from perfbisect.engines.failing import failure_of
 from perfbisect.errors import PerfbisectError, TransientError
-from perfbisect.gather import Axis, Capacity, Gathered, gather, load_axis, load_policy
+from perfbisect.gather import Capacity
+from perfbisect.job_table import load_job
+from perfbisect.jobs import Job, Look
 from perfbisect.ports import BuildDone, Engine, RunDone
 from perfbisect.recorder import Recorder
 from perfbisect.services import Services
 from perfbisect.store import bisections, work
 from perfbisect.store.database import process_owner
-from perfbisect.store.tables import BisectionRow
+from perfbisect.store.jobs import JobRef, load_row
 from perfbisect.work_orders import WorkOrders
 
 log = logging.getLogger(__name__)
@@ -30,22 +30,32 @@ log = logging.getLogger(__name__)
 TICK = 0.5
 #: Seconds between two renewals of leases.
 RENEW = 5.0
+#: Seconds after which a job is looked at without news.
+LOOK_AGAIN = 2.0
 
 
 @dataclass(slots=True)
 class _Active:
-    """A bisection under this conductor: what never changes, and when it was looked at."""
+    """A job under this conductor, and when it was looked at."""
 
-    axis: Axis
-    policy: Policy
+    job: Job
+    renewed_at: float
     #: Something happened since the last plan.
     dirty: bool = True
     looked_at: float = 0.0
-    renewed_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A build or run under way here."""
+
+    ref: JobRef
+    #: Empty for builds.
+    host: str = ""
 
 
 class Conductor:
-    """Conducts the bisections it holds leases on. One thread runs the loop."""
+    """Conducts the bisections and experiments it holds leases on. One thread runs the loop."""
 
     def __init__(
         self,
@@ -58,7 +68,8 @@ class Conductor:
         """Make a conductor.
 
         Args:
-            only: conduct these bisections and no others; None: whatever is there.
+            only: conduct these bisections (with their proofs) or experiments and no others; None:
+                whatever is there.
             clean_containers: removes the containers that lost work (by id) left behind.
         """
         self._services = services
@@ -69,9 +80,9 @@ class Conductor:
         self._orders = WorkOrders(services, clean_containers)
         self._recorder = Recorder(services)
         self._news: queue.SimpleQueue[BuildDone | RunDone] = queue.SimpleQueue()
-        self._active: dict[str, _Active] = {}
-        #: Builds and runs under way here: work id -> (bisection id, host; '' for builds).
-        self._in_flight: dict[str, tuple[str, str]] = {}
+        self._active: dict[JobRef, _Active] = {}
+        #: By id of the build or run.
+        self._in_flight: dict[str, _Flight] = {}
         self._prepared = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -107,9 +118,9 @@ class Conductor:
         return self._thread is not None and self._thread.is_alive()
 
     def conduct_until_finished(
-        self, bisection_id: str, on_tick: Callable[[], None] | None = None
+        self, job_id: str, on_tick: Callable[[], None] | None = None
     ) -> None:
-        """Run the loop in this thread until the bisection is finished.
+        """Run the loop in this thread until a bisection with its proof, or an experiment, is done.
 
         Args:
             on_tick: called after each round, to show progress.
@@ -119,7 +130,7 @@ class Conductor:
             if on_tick is not None:
                 on_tick()
             with self._database.read() as session:
-                if session.get_one(BisectionRow, bisection_id).state is BisectionState.FINISHED:
+                if not bisections.any_unfinished(session, [job_id]):
                     return
 
     def _loop(self) -> None:
@@ -154,8 +165,8 @@ class Conductor:
         self._wait_for_news()
         self._recover()
         self._adopt()
-        for bisection_id in sorted(self._active, key=lambda item: self._active[item].looked_at):
-            self._advance_safely(bisection_id)
+        for ref in sorted(self._active, key=lambda each: self._active[each].looked_at):
+            self._advance_safely(ref)
 
     # ------------------------------------------------------------------ what came back
 
@@ -195,7 +206,7 @@ class Conductor:
         for item in self._active.values():
             item.dirty = True
 
-    # ------------------------------------------------------------------ whose bisection
+    # ------------------------------------------------------------------ whose job
 
     def _recover(self) -> None:
         """Close and clean up the work of processes that are gone."""
@@ -211,86 +222,89 @@ class Conductor:
             item.dirty = True
 
     def _adopt(self) -> None:
-        """Take over bisections that nobody conducts, renew leases, drop those that were lost."""
+        """Take over what nobody conducts, renew leases, drop those that were lost."""
         with self._database.read() as session:
             wanted = bisections.any_unheld(session, self.owner, only=self._only)
         if wanted:
             with self._database.write() as session:
                 taken = bisections.acquire_leases(session, self.owner, only=self._only)
-                for bisection_id in taken:
-                    row = session.get_one(BisectionRow, bisection_id)
-                    self._active[bisection_id] = _Active(
-                        axis=load_axis(session, bisection_id),
-                        policy=load_policy(row),
-                        renewed_at=time.monotonic(),
-                    )
+            for ref in taken:
+                job = load_job(self._services, ref)
+                self._active[ref] = _Active(job, renewed_at=time.monotonic())
         self._renew()
 
     def _renew(self) -> None:
         moment = time.monotonic()
         held = {
-            key: moment - item.renewed_at
-            for key, item in self._active.items()
+            ref: moment - item.renewed_at
+            for ref, item in self._active.items()
             if moment - item.renewed_at >= RENEW
         }
         if not held:
             return
         with self._database.write() as session:
             kept = bisections.renew_leases(session, self.owner, held)
-        for key in held:
-            if key in kept:
-                self._active[key].renewed_at = moment
+        for ref in held:
+            if ref in kept:
+                self._active[ref].renewed_at = moment
             else:
-                self._drop(key)
+                self._drop(ref)
 
-    def _drop(self, bisection_id: str) -> None:
-        """Stop caring about a bisection; whatever runs for it here is cancelled."""
-        self._active.pop(bisection_id, None)
-        self._cancel_work_of(bisection_id)
+    def _drop(self, ref: JobRef) -> None:
+        """Stop caring about a job; whatever runs for it here is cancelled."""
+        self._active.pop(ref, None)
+        self._cancel_work_of(ref)
 
-    # ------------------------------------------------------------------ one bisection
+    def _cancel_work_of(self, ref: JobRef) -> bool:
+        """Ask everything that runs for a job here to end; return whether there is any."""
+        mine = [key for key, flight in self._in_flight.items() if flight.ref == ref]
+        for work_id in mine:
+            self._engine.cancel(work_id)
+        return bool(mine)
 
-    def _advance_safely(self, bisection_id: str) -> None:
-        """Advance; an unforeseen error ends this bisection, not the service."""
+    # ------------------------------------------------------------------ one job
+
+    def _advance_safely(self, ref: JobRef) -> None:
+        """Advance; an unforeseen error ends this job, not the service."""
         try:
-            self._advance(bisection_id)
+            self._advance(ref)
         except TransientError:
             raise
         except Exception as error:
-            log.exception("bisection %s: unforeseen error", bisection_id)
-            self._drop(bisection_id)
-            self._recorder.fail(bisection_id, f"{type(error).__name__}: {error}")
+            log.exception("%s: unforeseen error", ref.id)
+            self._drop(ref)
+            self._recorder.fail(ref, f"{type(error).__name__}: {error}")
 
-    def _advance(self, bisection_id: str) -> None:
-        item = self._active[bisection_id]
+    def _advance(self, ref: JobRef) -> None:
+        item = self._active[ref]
         moment = time.monotonic()
         with self._database.read() as session:
-            row = session.get_one(BisectionRow, bisection_id)
+            row = load_row(session, ref)
             if row.state is BisectionState.FINISHED:
-                self._drop(bisection_id)
+                self._drop(ref)
                 return
+            cancelled = row.cancel_requested_at is not None
             # Without news the plan can only change by the clock and by other processes.
-            if not item.dirty and moment - item.looked_at < 2.0 and not row.cancel_requested_at:
+            if not item.dirty and moment - item.looked_at < LOOK_AGAIN and not cancelled:
                 return
             elapsed = row.active_seconds + moment - item.renewed_at
-            gathered = gather(session, row, item.axis, item.policy, self._capacity(), elapsed)
+            look = item.job.look(session, self._capacity(), elapsed)
         item.dirty = False
         item.looked_at = moment
-        if row.cancel_requested_at is not None:
+        if cancelled:
             end = Finish(Outcome.CANCELLED, "cancelled on request", "cancelled")
-            self._end(bisection_id, gathered, believe(gathered.facts), end)
-        elif gathered.trouble is not None:
-            mistake = gathered.trouble.kind is FailureKind.OURS
+            self._end(item, look, end)
+        elif look.trouble is not None:
+            mistake = look.trouble.kind is FailureKind.OURS
             code = "bad-input" if mistake else "infrastructure"
-            end = Finish(Outcome.FAILED, gathered.trouble.message, code)
-            self._end(bisection_id, gathered, believe(gathered.facts), end)
+            self._end(item, look, Finish(Outcome.FAILED, look.trouble.message, code))
         else:
-            self._carry_out(row, item, gathered, make_plan(gathered.facts))
+            self._carry_out(item, look, item.job.decide(look))
 
     def _capacity(self) -> Capacity:
         hosts = tuple(host.name for host in self._engine.hosts())
-        busy = {host for _, host in self._in_flight.values() if host}
-        builds = sum(not host for _, host in self._in_flight.values())
+        busy = {flight.host for flight in self._in_flight.values() if flight.host}
+        builds = sum(not flight.host for flight in self._in_flight.values())
         slots = max(self._engine.build_slots() - builds, 0)
         free_hosts = tuple(host for host in hosts if host not in busy)
         if self._engine.exclusive and builds:
@@ -299,29 +313,29 @@ class Conductor:
             slots = 0
         return Capacity(slots, free_hosts, hosts, self._engine.exclusive)
 
-    def _carry_out(self, row: BisectionRow, item: _Active, gathered: Gathered, plan: Plan) -> None:
-        for action in plan.actions:
+    def _carry_out(self, item: _Active, look: Look, actions: Sequence[Action]) -> None:
+        for action in actions:
             if isinstance(action, Finish):
-                self._end(row.id, gathered, plan.belief, action)
+                self._end(item, look, action)
                 return
-        started = False
-        for action in plan.actions:
-            started |= self._start(row, item, gathered, action)
-        if plan.belief is not None and (started or row.belief is None):
-            self._recorder.belief(row.id, item.axis, gathered, plan.belief)
+        started = [self._start(item, look, action) for action in actions]
+        if any(started):
+            self._recorder.progress(item.job, look)
 
-    def _start(self, row: BisectionRow, item: _Active, gathered: Gathered, action: Action) -> bool:
+    def _start(self, item: _Active, look: Look, action: Action) -> bool:
         if isinstance(action, Build):
-            return self._start_build(row, item, action)
+            return self._start_build(item, action)
         assert isinstance(action, Run)
-        return self._start_run(row, item, gathered, action)
+        return self._start_run(item, look, action)
 
-    def _start_build(self, row: BisectionRow, item: _Active, action: Build) -> bool:
+    def _start_build(self, item: _Active, action: Build) -> bool:
+        job = item.job
+        tree, commit = job.source_of(action.position)
         with self._database.write() as session:
-            tree, commit = item.axis.trees[action.position], item.axis.shas[action.position]
+            row = load_row(session, job.ref)
             build_id = work.start_build(
                 session,
-                bisection_id=row.id,
+                job.ref,
                 tree=tree,
                 recipe_digest=row.recipe_digest,
                 commit=commit,
@@ -329,14 +343,10 @@ class Conductor:
             )
             if build_id is None:
                 return False
-            bisections.add_decision(session, row.id, action, build_id)
-            bisections.add_event(
-                session,
-                row.id,
-                "build_started",
-                {"build_id": build_id, "position": action.position, "sha": commit},
-            )
-        self._in_flight[build_id] = (row.id, "")
+            bisections.add_decision(session, job.ref, action, build_id)
+            data = {"build_id": build_id, "position": action.position, "sha": commit}
+            bisections.add_event(session, job.ref, "build_started", data)
+        self._in_flight[build_id] = _Flight(job.ref)
         try:
             request = self._orders.build_request(row, build_id, tree, commit)
             self._engine.submit_build(request, self._news.put)
@@ -344,8 +354,9 @@ class Conductor:
             self._news.put(BuildDone(build_id, failure_of(error)))
         return True
 
-    def _start_run(self, row: BisectionRow, item: _Active, gathered: Gathered, action: Run) -> bool:
-        wheel_id = gathered.wheels[item.axis.representative(action.position)]
+    def _start_run(self, item: _Active, look: Look, action: Run) -> bool:
+        job = item.job
+        wheel_id = look.wheels[job.representative(action.position)]
         try:
             wheel = self._orders.fetch_wheel(wheel_id)
         except PerfbisectError as error:
@@ -353,51 +364,38 @@ class Conductor:
             self._orders.forget_wheel(wheel_id)
             item.dirty = True
             return False
+        benchmark_digest = job.benchmark_of(action.position)
         with self._database.write() as session:
+            row = load_row(session, job.ref)
             run_id = work.start_run(
                 session,
+                job.ref,
                 action,
-                bisection_id=row.id,
                 wheel_id=wheel_id,
-                benchmark_digest=row.benchmark_digest,
+                benchmark_digest=benchmark_digest,
                 owner=self.owner,
             )
-            bisections.add_decision(session, row.id, action, run_id)
-            bisections.add_event(
-                session,
-                row.id,
-                "run_started",
-                {
-                    "run_id": run_id,
-                    "position": action.position,
-                    "host": action.host,
-                    "purpose": action.purpose,
-                },
-            )
-        self._in_flight[run_id] = (row.id, action.host)
+            bisections.add_decision(session, job.ref, action, run_id)
+            data = {
+                "run_id": run_id,
+                "position": action.position,
+                "host": action.host,
+                "purpose": action.purpose,
+            }
+            bisections.add_event(session, job.ref, "run_started", data)
+        self._in_flight[run_id] = _Flight(job.ref, action.host)
         try:
-            request = self._orders.run_request(row, run_id, wheel, action.host)
+            request = self._orders.run_request(row, run_id, wheel, benchmark_digest, action.host)
             self._engine.submit_run(request, self._news.put)
         except (OSError, PerfbisectError) as error:
             self._news.put(RunDone(run_id, failure_of(error)))
         return True
 
-    # ------------------------------------------------------------------ ends
-
-    def _cancel_work_of(self, bisection_id: str) -> bool:
-        """Ask everything that runs for a bisection here to end; return whether there is any."""
-        mine = [key for key, (owner, _) in self._in_flight.items() if owner == bisection_id]
-        for work_id in mine:
-            self._engine.cancel(work_id)
-        return bool(mine)
-
-    def _end(
-        self, bisection_id: str, gathered: Gathered, belief: Belief | None, action: Finish
-    ) -> None:
-        """Close a bisection; called again once whatever still runs for it is gone."""
-        if self._cancel_work_of(bisection_id):
+    def _end(self, item: _Active, look: Look, action: Finish) -> None:
+        """Close a job; called again once whatever still runs for it is gone."""
+        ref = item.job.ref
+        if self._cancel_work_of(ref):
             return
-        item = self._active[bisection_id]
         seconds = time.monotonic() - item.renewed_at
-        self._recorder.end(bisection_id, item.axis, gathered, belief, action, seconds)
-        self._active.pop(bisection_id)
+        self._recorder.end(item.job, look, action, seconds)
+        self._active.pop(ref)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import TypeVar
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from perfbisect.core.facts import Costs, Facts, FloatArray, Observation, Policy, Run
-from perfbisect.core.recipe import RecipeKind
-from perfbisect.core.states import Better, FailureKind, Find, Purpose, WorkState
-from perfbisect.store.database import now
+from perfbisect.core.facts import Facts, FloatArray, Observation, Policy, Run
+from perfbisect.core.states import Better, Find, Purpose, WorkState
+from perfbisect.store.jobs import JobRef, bisection
 from perfbisect.store.tables import (
     BisectionRow,
     BuildRow,
@@ -26,23 +22,17 @@ from perfbisect.store.tables import (
     WheelRow,
 )
 from perfbisect.store.work import ACTIVE
+from perfbisect.worklog import (
+    Trouble,
+    broken_positions,
+    costs,
+    counts,
+    find_trouble,
+    is_own,
+    under_construction,
+)
 
 _Fact = TypeVar("_Fact", BuildRow, PointRow)
-
-#: Transient failures in a row of one build or one position's runs before a bisection gives up.
-MAX_TRANSIENT = 4
-#: Rejected points in a row before a host is called unfit.
-MAX_REJECTED = 20
-#: Permanent failures of a position's runs before it counts as broken: one crash may be chance.
-MAX_CRASHES = 2
-#: Guesses of a build's seconds until one was seen.
-FIRST_BUILD_SECONDS = {
-    RecipeKind.BAZEL: 3600.0,
-    RecipeKind.PIP_WHEEL: 60.0,
-    RecipeKind.COMMAND: 60.0,
-}
-#: Guess of a run's seconds until one was seen, as a share of the benchmark's timeout.
-FIRST_RUN_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +94,6 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """A reason to stop that the planner does not judge: mistakes and infrastructure."""
-
-    message: str
-    kind: FailureKind
-    #: ``recipe`` or ``benchmark``.
-    field: str
-    lines: tuple[str, ...] = ()
-    work_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Gathered:
     """Facts, and what is needed to act on a plan."""
 
@@ -140,13 +118,14 @@ def gather(
     Args:
         elapsed: wall seconds it has been conducted for.
     """
+    own = bisection(row.id)
     builds = _builds(session, row)
     runs = session.scalars(select(RunRow).where(RunRow.bisection_id == row.id)).all()
     points = _points(session, row)
     wheels = _wheels(session, row)
-    broken, failures = _broken(axis, builds, runs, points, row.id)
-    building = _building(axis, builds, row.id)
-    observations = [_observation(axis, row.id, position, point) for position, point in points]
+    broken, failures = broken_positions(axis.representative, builds, runs, points, own)
+    building = under_construction(builds, own)
+    observations = [_observation(axis, own, position, point) for position, point in points]
     facts = Facts(
         n=axis.n,
         policy=policy,
@@ -156,17 +135,17 @@ def gather(
         building=frozenset(building - set(wheels) - broken),
         same_as=axis.same_as,
         observations=tuple(item for item in observations if item is not None),
-        running=tuple(_running(run) for run in runs if run.state in ACTIVE),
+        running=tuple(running_action(run) for run in runs if run.state in ACTIVE),
         free_build_slots=capacity.free_build_slots,
         free_hosts=capacity.free_hosts,
         hosts=capacity.hosts,
         exclusive=capacity.exclusive,
-        costs=_costs(session, row),
-        builds_done=sum(_counts(build, row.id) for _, build in builds),
+        costs=costs(session, row),
+        builds_done=sum(counts(build, own) for _, build in builds),
         runs_done=sum(run.state in (WorkState.SUCCEEDED, WorkState.FAILED) for run in runs),
         elapsed=elapsed,
     )
-    trouble = _trouble(builds, runs, points, row.id)
+    trouble = find_trouble(builds, runs, points, own)
     return Gathered(facts=facts, wheels=wheels, trouble=trouble, failures=failures)
 
 
@@ -219,10 +198,10 @@ def _wheels(session: Session, row: BisectionRow) -> dict[int, str]:
     return {position: wheel for wheel, position in first.items()}
 
 
-def _observation(axis: Axis, own: str, position: int, point: PointRow) -> Observation | None:
+def _observation(axis: Axis, own: JobRef, position: int, point: PointRow) -> Observation | None:
     if point.rejected:
         return None
-    mine = point.bisection_id == own
+    mine = is_own(point, own)
     pair = None
     if mine and point.pair_before is not None and point.pair_after is not None:
         pair = (point.pair_before, point.pair_after)
@@ -236,144 +215,9 @@ def _observation(axis: Axis, own: str, position: int, point: PointRow) -> Observ
     )
 
 
-def _running(run: RunRow) -> Run:
+def running_action(run: RunRow) -> Run:
+    """Return a run under way as the planner knows it."""
     pair = None
     if run.pair_before is not None and run.pair_after is not None:
         pair = (run.pair_before, run.pair_after)
     return Run(position=run.position, host=run.host, purpose=run.purpose, pair=pair)
-
-
-def _counts(build: BuildRow, own: str) -> bool:
-    """Whether a build was this bisection's own and came to an end."""
-    return build.bisection_id == own and build.state in (WorkState.SUCCEEDED, WorkState.FAILED)
-
-
-def _broken(
-    axis: Axis,
-    builds: Sequence[tuple[int, BuildRow]],
-    runs: Sequence[RunRow],
-    points: Sequence[tuple[int, PointRow]],
-    own: str,
-) -> tuple[set[int], dict[int, Trouble]]:
-    """Return the positions that can't be built or run, and why."""
-    broken: set[int] = set()
-    failures: dict[int, Trouble] = {}
-    for position, build in builds:
-        if build.failure_kind is FailureKind.PERMANENT:
-            broken.add(position)
-            failures[position] = _as_trouble(build, "recipe")
-    measured: dict[int, int] = defaultdict(int)
-    for position, point in points:
-        measured[position] += point.bisection_id == own
-    crashes: dict[int, list[RunRow]] = defaultdict(list)
-    for run in runs:
-        if run.failure_kind is FailureKind.PERMANENT:
-            crashes[axis.representative(run.position)].append(run)
-    for position, failed in crashes.items():
-        if len(failed) >= MAX_CRASHES and len(failed) > measured[position]:
-            broken.add(position)
-            failures[position] = _as_trouble(failed[-1], "benchmark")
-    return broken, failures
-
-
-def _building(axis: Axis, builds: Sequence[tuple[int, BuildRow]], own: str) -> set[int]:
-    """Return the positions being built, or waiting to be tried again after a transient failure."""
-    building = {position for position, build in builds if build.state in ACTIVE}
-    for position, failed in _transient(builds, own).items():
-        last = failed[-1].finished_at
-        if last is not None and now() < last + retry_delay(len(failed)):
-            building.add(position)
-    return building
-
-
-def retry_delay(failures: int) -> timedelta:
-    """Return how long to wait after this many transient failures in a row."""
-    return timedelta(seconds=min(2.0**failures, 300.0))
-
-
-def _transient(builds: Sequence[tuple[int, BuildRow]], own: str) -> dict[int, list[BuildRow]]:
-    """Return the unbroken run of transient failures at the end of each position's builds."""
-    streaks: dict[int, list[BuildRow]] = defaultdict(list)
-    for position, build in builds:
-        if build.failure_kind is FailureKind.TRANSIENT and build.bisection_id == own:
-            streaks[position].append(build)
-        elif build.state is WorkState.SUCCEEDED:
-            streaks.pop(position, None)
-    return streaks
-
-
-def _trouble(
-    builds: Sequence[tuple[int, BuildRow]],
-    runs: Sequence[RunRow],
-    points: Sequence[tuple[int, PointRow]],
-    own: str,
-) -> Trouble | None:
-    """Return why the bisection must stop, if it must: a mistake, or lasting trouble outside."""
-    mistaken: list[tuple[BuildRow | RunRow, str]] = [
-        *((build, "recipe") for _, build in builds if build.bisection_id == own),
-        *((run, "benchmark") for run in runs),
-    ]
-    for work, what in mistaken:
-        if work.failure_kind is FailureKind.OURS:
-            return _as_trouble(work, what)
-    for failed in _transient(builds, own).values():
-        if len(failed) >= MAX_TRANSIENT:
-            return _as_trouble(failed[-1], "recipe")
-    finished = sorted((run for run in runs if run.finished_at), key=_finished_at)
-    streak = 0
-    for run in finished:
-        streak = streak + 1 if run.failure_kind is FailureKind.TRANSIENT else 0
-        if streak >= MAX_TRANSIENT:
-            return _as_trouble(run, "benchmark")
-    return _too_many_rejected(points, own)
-
-
-def _finished_at(run: RunRow) -> datetime:
-    assert run.finished_at is not None
-    return run.finished_at
-
-
-def _too_many_rejected(points: Sequence[tuple[int, PointRow]], own: str) -> Trouble | None:
-    streak = 0
-    for _, point in points:
-        if point.bisection_id != own:
-            continue
-        streak = streak + 1 if point.rejected else 0
-        if streak >= MAX_REJECTED:
-            return Trouble(
-                f"host {point.host} is unfit to measure: {streak} points in a row were rejected, "
-                f"the last because {point.rejected}",
-                FailureKind.TRANSIENT,
-                "host",
-            )
-    return None
-
-
-def _as_trouble(work: BuildRow | RunRow, what: str) -> Trouble:
-    kind = work.failure_kind or FailureKind.OURS
-    message = work.cause + (f" ({work.advice})" if work.advice else "")
-    return Trouble(message, kind, what, tuple(work.lines), work.id)
-
-
-def _costs(session: Session, row: BisectionRow) -> Costs:
-    """Return the median seconds of the last builds and runs of this recipe and benchmark."""
-    builds = session.scalars(
-        select(BuildRow.seconds)
-        .where(BuildRow.recipe_digest == row.recipe_digest, BuildRow.state == WorkState.SUCCEEDED)
-        .order_by(BuildRow.id.desc())
-        .limit(20)
-    ).all()
-    runs = session.scalars(
-        select(RunRow.seconds)
-        .where(RunRow.benchmark_digest == row.benchmark_digest, RunRow.state == WorkState.SUCCEEDED)
-        .order_by(RunRow.id.desc())
-        .limit(20)
-    ).all()
-    first_build = FIRST_BUILD_SECONDS[RecipeKind(row.recipe["kind"])]
-    first_run = FIRST_RUN_SHARE * float(row.benchmark.get("timeout", 900.0))
-    return Costs(build_seconds=_median(builds, first_build), run_seconds=_median(runs, first_run))
-
-
-def _median(seconds: Sequence[float | None], default: float) -> float:
-    known = [value for value in seconds if value is not None]
-    return max(statistics.median(known), 1e-3) if known else default

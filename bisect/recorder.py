@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy.orm import Session
-
-from perfbisect.core.facts import Belief, Finish
+from perfbisect import report
+from perfbisect.core.facts import Finish
 from perfbisect.core.states import FailureKind, Outcome
-from perfbisect.errors import PerfbisectError, TransientError
-from perfbisect.gather import Axis, Gathered
-from perfbisect.history import Mirror
+from perfbisect.errors import TransientError
+from perfbisect.jobs import Job, Look
 from perfbisect.ports import BuildDone, BuildSuccess, Failure, RunDone, RunSuccess
 from perfbisect.services import Services
 from perfbisect.store import bisections, work
-from perfbisect.store.tables import BenchmarkRow, BisectionRow, RepositoryRow, RunRow
-from perfbisect.verdicts import Relations, assemble, belief_json
-from perfbisect.work_orders import mirror_path
-
-log = logging.getLogger(__name__)
+from perfbisect.store.jobs import JobRef, asked_by, load_row
+from perfbisect.store.tables import BenchmarkRow, RunRow
 
 #: Which part of the request a planner's code blames.
 FIELD_OF_CODE = {
@@ -34,7 +27,6 @@ class Recorder:
     """Turns news and endings into rows and events."""
 
     def __init__(self, services: Services) -> None:
-        self._services = services
         self._database = services.database
         self._artifacts = services.artifacts
 
@@ -49,7 +41,8 @@ class Recorder:
                 result = Failure(FailureKind.TRANSIENT, error.message, seconds=result.seconds)
         with self._database.write() as session:
             row = work.finish_build(session, news.id, result, artifact)
-            if row.bisection_id is None:
+            job = asked_by(row)
+            if job is None:
                 return
             data = {
                 "build_id": row.id,
@@ -59,7 +52,7 @@ class Recorder:
                 "cause": row.cause,
                 "failure_kind": row.failure_kind,
             }
-            bisections.add_event(session, row.bisection_id, "build_finished", data)
+            bisections.add_event(session, job, "build_finished", data)
 
     def run(self, news: RunDone) -> None:
         """Record how a run ended, with its point if it gave one."""
@@ -79,72 +72,47 @@ class Recorder:
                 "cause": row.cause,
                 "rejected": success.rejected if success else "",
             }
-            bisections.add_event(session, row.bisection_id, "run_finished", data)
+            job = asked_by(row)
+            assert job is not None
+            bisections.add_event(session, job, "run_finished", data)
 
-    def belief(self, bisection_id: str, axis: Axis, gathered: Gathered, belief: Belief) -> None:
+    def progress(self, job: Job, look: Look) -> None:
         """Store what the points say now, for pages and progress."""
         with self._database.write() as session:
-            row = session.get_one(BisectionRow, bisection_id)
-            row.verdict = assemble(session, row, axis, gathered, belief, None)
-            row.belief = belief_json(belief)
-            bisections.add_event(session, row.id, "belief", _summary(row.verdict))
+            bisections.add_event(session, job.ref, "belief", job.progress(session, look))
 
-    def end(
-        self,
-        bisection_id: str,
-        axis: Axis,
-        gathered: Gathered,
-        belief: Belief | None,
-        action: Finish,
-        seconds: float,
-    ) -> None:
-        """Close a bisection with its verdict.
+    def end(self, job: Job, look: Look, action: Finish, seconds: float) -> None:
+        """Close a job with its verdict.
 
         Args:
             seconds: conducted since the lease was last renewed.
         """
-        error = _error(action, axis, gathered) if action.outcome is Outcome.FAILED else None
+        error = _error(action, job, look) if action.outcome is Outcome.FAILED else None
+        prepared = job.prepare_end(look, action)
         with self._database.write() as session:
-            row = session.get_one(BisectionRow, bisection_id)
+            row = load_row(session, job.ref)
             row.active_seconds += seconds
-            bisections.add_decision(session, bisection_id, action, None)
-            relations = self._relations_of(session, row)
-            verdict = assemble(session, row, axis, gathered, belief, action, relations)
-            if belief is not None:
-                row.belief = belief_json(belief)
+            bisections.add_decision(session, job.ref, action, None)
+            verdict = job.end(session, look, action, prepared)
             bisections.finish(session, row, outcome=action.outcome, verdict=verdict, error=error)
 
-    def _relations_of(self, session: Session, row: BisectionRow) -> Relations:
-        """Return who knows relations; trouble with git must not keep an end from being stored."""
-        mirror = Mirror(
-            mirror_path(self._services, session.get_one(RepositoryRow, row.repository_id).url)
-        )
-
-        def relations(sha: str) -> list[dict[str, Any]]:
-            try:
-                return [asdict(relation) for relation in mirror.relations(sha)]
-            except PerfbisectError as error:
-                log.warning("relations of %s: %s", sha, error)
-                return []
-
-        return relations
-
-    def fail(self, bisection_id: str, message: str) -> None:
-        """Close a bisection after an unforeseen error of ours."""
+    def fail(self, ref: JobRef, message: str) -> None:
+        """Close a job after an unforeseen error of ours."""
         with self._database.write() as session:
-            row = session.get_one(BisectionRow, bisection_id)
+            row = load_row(session, ref)
             verdict = {**(row.verdict or {}), "id": row.id, "state": "finished"}
             verdict |= {"outcome": Outcome.FAILED, "reason": message, "code": "internal"}
+            verdict["sentence"] = report.sentence(verdict)
             error = {"message": message, "kind": FailureKind.OURS, "code": "internal"}
             bisections.finish(session, row, outcome=Outcome.FAILED, verdict=verdict, error=error)
 
 
-def _error(action: Finish, axis: Axis, gathered: Gathered) -> dict[str, Any]:
-    """Return the problem of a failed bisection: what to tell, which field, which log."""
-    cause = gathered.trouble
+def _error(action: Finish, job: Job, look: Look) -> dict[str, Any]:
+    """Return the problem of a failed job: what to tell, which field, which log."""
+    cause = look.trouble
     if action.code == "end_unbuildable":
-        ends = (0, axis.representative(axis.n))
-        cause = next((gathered.failures[end] for end in ends if end in gathered.failures), None)
+        ends = (0, job.representative(look.facts.n))
+        cause = next((look.failures[end] for end in ends if end in look.failures), None)
     error: dict[str, Any] = {
         "message": action.reason,
         "kind": FailureKind.OURS if action.code else FailureKind.TRANSIENT,
@@ -163,8 +131,3 @@ def _error(action: Finish, axis: Axis, gathered: Gathered) -> dict[str, Any]:
         "lines": list(cause.lines),
         "work_id": cause.work_id,
     }
-
-
-def _summary(verdict: dict[str, Any]) -> dict[str, Any]:
-    keys = ("culprits", "explained", "noise", "confidence", "missed", "builds", "runs")
-    return {key: verdict.get(key) for key in keys}

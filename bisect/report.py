@@ -340,3 +340,18 @@ def points_csv(points: Iterable[Mapping[str, Any]]) -> str:
     for point in points:
         writer.writerow([_csv_cell(point.get(column)) for column in POINT_COLUMNS])
     return out.getvalue()
+
+
+def experiment_sentence(verdict: Verdict) -> str:
+    """Return the answer of an experiment in one sentence."""
+    if verdict.get("outcome") is None:
+        return "Still measuring."
+    reason = printable(verdict.get("reason") or "").rstrip(".")
+    start = {
+        Outcome.ANSWERED: "Answered",
+        Outcome.INCONCLUSIVE: "Inconclusive",
+        Outcome.BUDGET_EXHAUSTED: "The budget is exhausted",
+        Outcome.CANCELLED: "Cancelled",
+        Outcome.FAILED: "Failed",
+    }[Outcome(str(verdict["outcome"]))]
+    return f"{start}: {reason}." if reason else f"{start}."

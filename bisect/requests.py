@@ -46,6 +46,10 @@ class BisectionRequest(BaseModel):
         default=0, ge=0, le=1000, description="Positions to measure even if the ends look alike."
     )
     all_parents: bool = Field(default=False, description="All commits, not first parents only.")
+    prove: bool = Field(
+        default=True,
+        description="Prove each verified culprit: revert it on the bad end, pick it on the good.",
+    )
     paths: tuple[str, ...] = Field(
         default=(), max_length=100, description="Only commits that touch these paths."
     )

@@ -12,6 +12,7 @@ from perfbisect.settings import Settings
 from perfbisect.store import bisections
 from perfbisect.store.artifacts import FsspecArtifactStore
 from perfbisect.store.database import Database, now, open_database
+from perfbisect.store.jobs import bisection
 from perfbisect.store.tables import BisectionRow, RepositoryRow
 
 
@@ -70,7 +71,7 @@ def request_cancel(services: Services, bisection_id: str) -> None:
             )
         if row.cancel_requested_at is None:
             row.cancel_requested_at = now()
-            bisections.add_event(session, row.id, "cancel_requested", {})
+            bisections.add_event(session, bisection(row.id), "cancel_requested", {})
 
 
 def known_repository(services: Services, name_or_url: str) -> RepositoryRow | None:

@@ -31,6 +31,7 @@ from perfbisect.requests import BisectionRequest
 from perfbisect.services import Services, known_repository
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
+from perfbisect.store.jobs import bisection
 from perfbisect.store.tables import (
     BenchmarkRow,
     BisectionRow,
@@ -115,7 +116,7 @@ def submit(
         row.idempotency_key = idempotency_key
         session.flush()
         _insert_candidates(session, row.id, prepared)
-        bisections.add_event(session, row.id, "submitted", {})
+        bisections.add_event(session, bisection(row.id), "submitted", {})
     return Submitted(row.id, False, len(prepared.candidates))
 
 

@@ -10,11 +10,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from perfbisect import report
-from perfbisect.core.facts import Belief, EndStat, Finish
+from perfbisect.core.facts import Belief, EndStat, Facts, Finish
 from perfbisect.core.states import BisectionState, Find, Outcome
 from perfbisect.core.verdict import Culprit, credible_positions
 from perfbisect.core.verdict import verdict as answer_of
-from perfbisect.gather import Axis, Gathered
+from perfbisect.gather import Axis
+from perfbisect.jobs import Look
 from perfbisect.store.tables import BisectionRow, CandidateRow, PointRow
 
 #: Probabilities below this are not worth a pixel of the chart.
@@ -33,8 +34,7 @@ def assemble(
     session: Session,
     row: BisectionRow,
     axis: Axis,
-    gathered: Gathered,
-    belief: Belief | None,
+    look: Look,
     end: Finish | None,
     relations: Relations = lambda _: [],
 ) -> dict[str, Any]:
@@ -44,7 +44,8 @@ def assemble(
         end: why the bisection ends; None while it runs.
         relations: SHA -> what history knows of a commit beyond the range.
     """
-    facts = gathered.facts
+    facts: Facts = look.facts
+    belief: Belief | None = look.belief
     fix = facts.policy.find is Find.FIX
     answer = answer_of(facts, belief, end or _STILL_SEARCHING)
     named = answer.culprits

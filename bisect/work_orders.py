@@ -20,6 +20,7 @@ from perfbisect.store.database import new_id
 from perfbisect.store.tables import (
     BenchmarkRow,
     BisectionRow,
+    ExperimentRow,
     PointRow,
     RepositoryRow,
     RunRow,
@@ -48,7 +49,7 @@ class WorkOrders:
         self._clean_containers = clean_containers
 
     def build_request(
-        self, row: BisectionRow, build_id: str, tree: str, commit: str
+        self, row: BisectionRow | ExperimentRow, build_id: str, tree: str, commit: str
     ) -> BuildRequest:
         """Return the order for one build."""
         with self._services.database.read() as session:
@@ -65,15 +66,25 @@ class WorkOrders:
         )
 
     def run_request(
-        self, row: BisectionRow, run_id: str, wheel: tuple[Path, str], host: str
+        self,
+        row: BisectionRow | ExperimentRow,
+        run_id: str,
+        wheel: tuple[Path, str],
+        benchmark_digest: str,
+        host: str,
     ) -> RunRequest:
         """Return the order for one run of a wheel, given as its path and SHA-256."""
+        with self._services.database.read() as session:
+            definition = dict(session.get_one(BenchmarkRow, benchmark_digest).definition)
+        if "timeout" in row.benchmark:
+            # Not part of the digest: this request's own limit counts, not the first one's.
+            definition["timeout"] = row.benchmark["timeout"]
         return RunRequest(
             id=run_id,
             wheel=wheel[0],
             wheel_sha256=wheel[1],
-            benchmark=benchmark_from_dict(row.benchmark),
-            benchmark_dir=self._benchmark_dir(row.benchmark_digest),
+            benchmark=benchmark_from_dict(definition),
+            benchmark_dir=self._benchmark_dir(benchmark_digest),
             host=host,
             work_dir=self._scratch(run_id),
             log_path=self._settings.logs_dir / f"{run_id}.log",

@@ -19,7 +19,7 @@ from perfbisect.core.comparison import (
 from perfbisect.core.facts import Action, Build, Finish, Run
 from perfbisect.core.states import Better, Outcome, Purpose
 
-#: Fresh runs of both sides before anything is concluded.
+#: Default of ``ExperimentFacts.min_runs``.
 MIN_RUNS = 4
 #: Runs of one arm after which an undecided comparison is given up, where no budget is set.
 MOST_RUNS = 40
@@ -49,6 +49,8 @@ class ExperimentFacts:
     arms: tuple[Arm, ...]
     better: Better = Better.HIGHER
     min_effect: float = 0.03
+    #: Fresh runs of both sides before anything is concluded.
+    min_runs: int = MIN_RUNS
     max_runs: int | None = None
     #: Wall seconds.
     max_seconds: float | None = None
@@ -94,7 +96,7 @@ def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None
     if arm.against is None or arm.broken or facts.arms[arm.against].broken:
         return True
     runs = min(len(arm.values), len(facts.arms[arm.against].values))
-    if comparison is None or runs < MIN_RUNS:
+    if comparison is None or runs < facts.min_runs:
         return False
     return comparison.difference is not Difference.UNKNOWN or runs >= MOST_RUNS
 

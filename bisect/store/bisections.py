@@ -1,35 +1,36 @@
-"""Writing bisections: submission, leases, decisions, events, the end."""
+"""Writing bisections and experiments: leases, decisions, events, the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from perfbisect.core.facts import Action, Build, Finish, Run
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.store.database import now, owner_is_dead
-from perfbisect.store.tables import BisectionRow, DecisionRow, EventRow
+from perfbisect.store.jobs import CONDUCTED, JobRef
+from perfbisect.store.tables import BisectionRow, DecisionRow, EventRow, ExperimentRow
 
 #: A conductor that has not renewed its lease for this long is taken for dead.
 LEASE = timedelta(seconds=60)
 
 
-def add_event(session: Session, bisection_id: str, kind: str, data: dict[str, Any]) -> None:
+def add_event(session: Session, job: JobRef, kind: str, data: dict[str, Any]) -> None:
     """Tell pages and clients that something happened."""
-    session.add(EventRow(bisection_id=bisection_id, kind=kind, data=data, at=now()))
+    session.add(EventRow(**job.columns, kind=kind, data=data, at=now()))
 
 
 def add_decision(
-    session: Session, bisection_id: str, action: Action, work_id: str | None, *, reason: str = ""
+    session: Session, job: JobRef, action: Action, work_id: str | None, *, reason: str = ""
 ) -> None:
     """Store one choice of the planner with its reason, and announce it."""
     kind = {Build: "build", Run: "run", Finish: "finish"}[type(action)]
     row = DecisionRow(
-        bisection_id=bisection_id,
+        **job.columns,
         kind=kind,
         position=None if isinstance(action, Finish) else action.position,
         host=action.host if isinstance(action, Run) else None,
@@ -42,7 +43,7 @@ def add_decision(
     session.flush()
     add_event(
         session,
-        bisection_id,
+        job,
         "decision",
         {
             "decision_id": row.id,
@@ -70,47 +71,77 @@ def find_unfinished(session: Session, request_digest: str) -> BisectionRow | Non
 
 
 def acquire_leases(
-    session: Session, owner: str, *, only: Iterable[str] | None = None, limit: int = 64
-) -> list[str]:
-    """Take over unfinished bisections that nobody conducts; return their ids.
+    session: Session, owner: str, *, only: Collection[str] | None = None, limit: int = 64
+) -> list[JobRef]:
+    """Take over what is unfinished and conducted by nobody.
 
-    A bisection is free when it has no lease, when its lease ran out, or when its holder is a
-    process of this machine that is gone.
+    It is free when it has no lease, when its lease ran out, or when its holder is a process of this
+    machine that is gone.
+
+    Args:
+        only: these bisections with their experiments, and experiments of these ids.
     """
-    taken: list[str] = []
+    taken: list[JobRef] = []
     for row in _unheld(session, owner, only):
         if len(taken) == limit:
             break
         if not _take(session, row, owner):
             continue
+        job = JobRef(type(row), row.id)
         if row.state is BisectionState.QUEUED:
             row.state = BisectionState.RUNNING
             row.started_at = row.started_at or now()
-            add_event(session, row.id, "started", {})
-        taken.append(row.id)
+            add_event(session, job, "started", {})
+        taken.append(job)
     return taken
 
 
-def any_unheld(session: Session, owner: str, *, only: Iterable[str] | None = None) -> bool:
+def any_unheld(session: Session, owner: str, *, only: Collection[str] | None = None) -> bool:
     """Return whether ``acquire_leases`` would find something: asked often, without a lock."""
     return bool(_unheld(session, owner, only))
 
 
-def _unheld(session: Session, owner: str, only: Iterable[str] | None) -> list[BisectionRow]:
-    query = (
-        select(BisectionRow)
-        .where(
-            BisectionRow.state != BisectionState.FINISHED,
-            or_(BisectionRow.lease_owner.is_(None), BisectionRow.lease_owner != owner),
+def _unheld(
+    session: Session, owner: str, only: Collection[str] | None
+) -> list[BisectionRow | ExperimentRow]:
+    found: list[BisectionRow | ExperimentRow] = []
+    for table in CONDUCTED:
+        query = (
+            select(table)
+            .where(
+                table.state != BisectionState.FINISHED,
+                or_(table.lease_owner.is_(None), table.lease_owner != owner),
+            )
+            .order_by(table.created_at)
         )
-        .order_by(BisectionRow.created_at)
+        if only is not None:
+            query = query.where(_is_among(table, only))
+        rows: Iterable[BisectionRow | ExperimentRow] = session.scalars(query)
+        found += [row for row in rows if _is_free(row)]
+    return found
+
+
+def _is_among(
+    table: type[BisectionRow] | type[ExperimentRow], only: Collection[str]
+) -> ColumnElement[bool]:
+    if table is ExperimentRow:
+        return or_(ExperimentRow.id.in_(only), ExperimentRow.bisection_id.in_(only))
+    return table.id.in_(only)
+
+
+def any_unfinished(session: Session, only: Collection[str]) -> bool:
+    """Return whether one of these bisections or experiments, or a proof of theirs, goes on."""
+    return any(
+        session.scalar(
+            select(table.id)
+            .where(table.state != BisectionState.FINISHED, _is_among(table, only))
+            .limit(1)
+        )
+        for table in CONDUCTED
     )
-    if only is not None:
-        query = query.where(BisectionRow.id.in_(list(only)))
-    return [row for row in session.scalars(query) if _is_free(row)]
 
 
-def _is_free(row: BisectionRow) -> bool:
+def _is_free(row: BisectionRow | ExperimentRow) -> bool:
     return (
         row.lease_owner is None
         or row.lease_expires_at is None
@@ -119,60 +150,59 @@ def _is_free(row: BisectionRow) -> bool:
     )
 
 
-def _take(session: Session, row: BisectionRow, owner: str) -> bool:
+def _take(session: Session, row: BisectionRow | ExperimentRow, owner: str) -> bool:
     """Take the lease only if it is still the one that was read: two conductors may race."""
-    before = row.lease_owner
-    same = (
-        BisectionRow.lease_owner.is_(None) if before is None else BisectionRow.lease_owner == before
-    )
+    table, before = type(row), row.lease_owner
+    same = table.lease_owner.is_(None) if before is None else table.lease_owner == before
     taken = session.execute(
-        update(BisectionRow)
-        .where(BisectionRow.id == row.id, same)
+        update(table)
+        .where(table.id == row.id, same)
         .values(lease_owner=owner, lease_expires_at=now() + LEASE)
         .execution_options(synchronize_session="fetch")
     )
     return getattr(taken, "rowcount", 0) == 1
 
 
-def renew_leases(session: Session, owner: str, held: dict[str, float]) -> set[str]:
-    """Extend the leases of bisections that ``owner`` conducts; return those still its own.
+def renew_leases(session: Session, owner: str, held: Mapping[JobRef, float]) -> set[JobRef]:
+    """Extend the leases that ``owner`` holds; return those that are still its own.
 
     Args:
-        held: bisection id -> seconds conducted since the last call.
+        held: seconds conducted since the last call.
     """
     kept = set()
-    for bisection_id, seconds in held.items():
+    for job, seconds in held.items():
         renewed = session.execute(
-            update(BisectionRow)
-            .where(BisectionRow.id == bisection_id, BisectionRow.lease_owner == owner)
+            update(job.table)
+            .where(job.table.id == job.id, job.table.lease_owner == owner)
             .values(
                 lease_expires_at=now() + LEASE,
-                active_seconds=BisectionRow.active_seconds + seconds,
+                active_seconds=job.table.active_seconds + seconds,
             )
         )
         if getattr(renewed, "rowcount", 0):
-            kept.add(bisection_id)
+            kept.add(job)
     return kept
 
 
 def release_leases(session: Session, owner: str) -> None:
-    """Give up all bisections, so that another process can go on with them at once."""
-    session.execute(
-        update(BisectionRow)
-        .where(BisectionRow.lease_owner == owner, BisectionRow.state != BisectionState.FINISHED)
-        .values(lease_owner=None, lease_expires_at=None)
-    )
+    """Give up everything, so that another process can go on with it at once."""
+    for table in CONDUCTED:
+        session.execute(
+            update(table)
+            .where(table.lease_owner == owner, table.state != BisectionState.FINISHED)
+            .values(lease_owner=None, lease_expires_at=None)
+        )
 
 
 def finish(
     session: Session,
-    row: BisectionRow,
+    row: BisectionRow | ExperimentRow,
     *,
     outcome: Outcome,
     verdict: dict[str, Any],
     error: dict[str, Any] | None,
 ) -> None:
-    """Close a bisection for good."""
+    """Close a bisection or experiment for good."""
     row.state = BisectionState.FINISHED
     row.outcome = outcome
     row.verdict = verdict
@@ -182,7 +212,7 @@ def finish(
     row.lease_expires_at = None
     add_event(
         session,
-        row.id,
+        JobRef(type(row), row.id),
         "finished",
         {"outcome": outcome.value, "reason": verdict.get("reason", "")},
     )

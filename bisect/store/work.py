@@ -14,6 +14,7 @@ from perfbisect.core.facts import Run
 from perfbisect.core.states import WorkState
 from perfbisect.ports import BuildSuccess, Failure, RunSuccess
 from perfbisect.store.database import new_id, now, owner_is_dead
+from perfbisect.store.jobs import JobRef
 from perfbisect.store.tables import BuildRow, HostRow, PointRow, RunRow, WheelRow
 
 _Row = TypeVar("_Row", BuildRow, RunRow)
@@ -30,7 +31,7 @@ class Lost:
 
 
 def start_build(
-    session: Session, *, bisection_id: str, tree: str, recipe_digest: str, commit: str, owner: str
+    session: Session, job: JobRef, *, tree: str, recipe_digest: str, commit: str, owner: str
 ) -> str | None:
     """Insert a running build and return its id, or None when somebody is building this tree."""
     previous = session.scalars(
@@ -38,7 +39,7 @@ def start_build(
     ).all()
     row = BuildRow(
         id=new_id(),
-        bisection_id=bisection_id,
+        **job.columns,
         tree=tree,
         recipe_digest=recipe_digest,
         commit_sha=commit,
@@ -60,9 +61,9 @@ def start_build(
 
 def start_run(
     session: Session,
+    job: JobRef,
     action: Run,
     *,
-    bisection_id: str,
     wheel_id: str,
     benchmark_digest: str,
     owner: str,
@@ -70,7 +71,7 @@ def start_run(
     """Insert a running run and return its id."""
     row = RunRow(
         id=new_id(),
-        bisection_id=bisection_id,
+        **job.columns,
         position=action.position,
         wheel_id=wheel_id,
         benchmark_digest=benchmark_digest,
@@ -133,6 +134,7 @@ def finish_run(
                 id=new_id(),
                 run_id=row.id,
                 bisection_id=row.bisection_id,
+                experiment_id=row.experiment_id,
                 wheel_id=row.wheel_id,
                 tree=wheel.tree,
                 recipe_digest=wheel.recipe_digest,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from perfbisect.conductor import Conductor
 from perfbisect.engines.local import LocalEngine
-from perfbisect.ports import Builder, HostInfo, Runner
+from perfbisect.ports import (
+    Builder,
+    CancelToken,
+    Failure,
+    HostInfo,
+    Runner,
+    RunRequest,
+    RunSuccess,
+)
 from perfbisect.requests import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.settings import Settings
@@ -63,6 +74,59 @@ def make_repository(
     return SmallRepository(path, tuple(shas))
 
 
+def make_factor_repository(
+    path: Path,
+    factors: Mapping[int, float],
+    commits: int,
+    messages: Mapping[int, str] | None = None,
+) -> SmallRepository:
+    """Make a history in which commit i adds ``src/i.txt``: the factor it puts on the value.
+
+    A revert of a commit takes its file, and so its factor, away.
+    """
+    path.mkdir(parents=True)
+    _git(path, "init", "-q", "-b", "master")
+    stream = []
+    for position in range(commits + 1):
+        message = (messages or {}).get(position, f"commit {position}")
+        content = f"{factors.get(position, 1.0)}\n"
+        stream.append(
+            f"commit refs/heads/master\nmark :{position + 1}\n"
+            f"committer Tester <tester@example.invalid> {1_564_617_600 + 600 * position} +0000\n"
+            f"data {len(message.encode())}\n{message}\n"
+            + (f"from :{position}\n" if position else "")
+            + f"M 100644 inline src/{position}.txt\ndata {len(content)}\n{content}\n"
+        )
+    subprocess.run(
+        ["git", "fast-import", "--quiet"], cwd=path, input="".join(stream).encode(), check=True
+    )
+    return SmallRepository(path, tuple(_git(path, "rev-list", "--reverse", "master").split()))
+
+
+class FactorRunner:
+    """Measures a wheel by its tree: the product of all factors in it, with noise."""
+
+    def __init__(self, services: Services, start: float = 9000.0, noise: float = 0.01) -> None:
+        self._mirrors = services.settings.mirrors_dir
+        self._start = start
+        self._noise = noise
+        self._random = np.random.default_rng(3)
+        self.trees: list[str] = []
+
+    def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
+        tree = request.wheel.read_text().splitlines()[1]
+        self.trees.append(tree)
+        (mirror,) = self._mirrors.glob("*.git")
+        names = _git(mirror, "ls-tree", "--name-only", tree, "src/").split()
+        value = self._start
+        for name in names:
+            value *= float(_git(mirror, "cat-file", "blob", f"{tree}:{name}"))
+        # Env switches of an arm are part of what is measured.
+        value *= float(request.benchmark.env.get("FACTOR", "1"))
+        value *= math.exp(self._random.normal(0.0, self._noise))
+        return RunSuccess(value, (value,), 0.01)
+
+
 def _git(path: Path, *arguments: str) -> str:
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
     return subprocess.run(
@@ -93,5 +157,6 @@ def request_for(repository: SmallRepository, **options: object) -> BisectionRequ
         "bad": repository.shas[-1],
         "recipe": "scripted",
         "benchmark": "scripted",
+        "prove": False,
     }
     return BisectionRequest.model_validate(values | options)
