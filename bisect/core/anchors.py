@@ -15,9 +15,12 @@ from perfbisect.core.posterior import TINY
 #: Log Bayes factor at which the ends are taken to differ: odds of 20 to 1.
 ESTABLISHED = math.log(20.0)
 #: Log likelihood ratio at which a change of the smallest size worth naming is excluded.
-EXCLUDED = math.log(150.0)
-#: Runs of each end before anything is concluded.
+EXCLUDED = math.log(120.0)
+#: An improvement contradicts the request: it takes more to believe.
+CONTRADICTED = math.log(2000.0)
+#: Runs of each end before the ends may be called different, and alike.
 MIN_RUNS = 2
+MIN_RUNS_ALIKE = 3
 
 
 class Ends(StrEnum):
@@ -65,9 +68,10 @@ def compare_ends(inference: Inference) -> EndsTest:
     error = float(np.hypot(sd[0], sd[-1]))
     runs = int(min(inference.counts[0], inference.counts[-1]))
     verdict = Ends.UNKNOWN
-    if runs >= MIN_RUNS:
-        if difference >= ESTABLISHED:
-            verdict = Ends.WORSE if change < 0 else Ends.SWAPPED
-        elif likeness >= EXCLUDED:
-            verdict = Ends.ALIKE
+    if runs >= MIN_RUNS and difference >= ESTABLISHED and change < 0:
+        verdict = Ends.WORSE
+    elif runs >= MIN_RUNS and difference >= CONTRADICTED:
+        verdict = Ends.SWAPPED
+    elif runs >= MIN_RUNS_ALIKE and likeness >= EXCLUDED:
+        verdict = Ends.ALIKE
     return EndsTest(verdict, difference, likeness, change, error)

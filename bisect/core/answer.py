@@ -100,6 +100,7 @@ def belief_of(facts: Facts, inference: Inference, answer: Answer) -> Belief:
             host: float(inference.correction.offsets[k]) * _sign(better) for host, k in pool.items()
         },
         drift=inference.correction.drift,
+        effect=math.expm1(inference.effect),
     )
 
 

@@ -35,11 +35,25 @@ class Candidate:
     seconds: float
     #: Probability that the gap holds a step.
     probability: float
+    #: Bits of each of ``RUN_COUNTS`` runs.
+    bits_of_runs: tuple[float, ...]
+    #: Its wheel is being built: it says what is to come, and can't be started.
+    is_coming: bool
 
     @property
     def rate(self) -> float:
         """Bits per second."""
         return self.bits / max(self.seconds, 1e-9)
+
+    def rate_beside(self, pending: int, run_seconds: float) -> float:
+        """Return the rate of further runs when ``pending`` runs are on their way."""
+        if not pending:
+            return self.rate
+        counts = RUN_COUNTS.astype(np.float64)
+        bits = np.append(0.0, self.bits_of_runs)
+        reached = np.interp(counts + pending, np.append(0.0, counts), bits)
+        already = float(np.interp(pending, np.append(0.0, counts), bits))
+        return float(np.max((reached - already) / (counts * max(run_seconds, 1e-9))))
 
 
 def chance_to_build(axis: Axis, failures: int, builds: int) -> FloatArray:
@@ -88,6 +102,8 @@ def candidates(facts: Facts, inference: Inference) -> list[Candidate]:
             runs=int(RUN_COUNTS[best[k]]),
             seconds=float(seconds[k, best[k]]),
             probability=float(inference.wanted[gap_index[k]]) if gap_index[k] >= 0 else 0.0,
+            bits_of_runs=tuple(bits[k].tolist()),
+            is_coming=bool(axis.building[node_index[k]]),
         )
         for k in range(len(chosen))
     ]
@@ -102,7 +118,7 @@ def _inside(axis: Axis, chance: FloatArray, low: int, high: int) -> list[int]:
     worth = split_bits(axis, low, high, inner) * chance[inner]
     there = axis.wheel[inner] & ~axis.broken[inner]
     fresh = ~there & ~axis.broken[inner] & ~axis.building[inner]
-    out: list[int] = []
+    out: list[int] = inner[axis.building[inner]].tolist()
     if np.any(there):
         ranked = inner[there][np.argsort(-worth[there], kind="stable")]
         out += ranked[:3].tolist()

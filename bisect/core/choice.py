@@ -10,10 +10,7 @@ import numpy as np
 
 from perfbisect.core.answer import Answer, Found
 from perfbisect.core.axis import Axis
-from perfbisect.core.candidates import (
-    Candidate,
-    chance_to_build,
-)
+from perfbisect.core.candidates import Candidate, chance_to_build
 from perfbisect.core.endings import duration
 from perfbisect.core.facts import Build, FloatArray, Observation, Run
 from perfbisect.core.inference import Inference
@@ -28,7 +25,9 @@ ANCHOR_EVERY = 15
 #: A build that others in flight leave less than this (bits) to tell is not started ahead of them.
 SPECULATE_FROM = 0.2
 #: A run worth less than this share of the best rate is not started on a spare host.
-SPARE_SHARE = 0.1
+SPARE_SHARE = 0.5
+#: Nor is one that tells less than this, bits.
+SPARE_BITS = 0.02
 #: How much of a run's worth is left when another run about the same gap is in flight.
 OVERLAP = 0.5
 
@@ -145,13 +144,14 @@ def calibration_runs(situation: Situation, hosts: list[str]) -> list[Run]:
 
 @dataclass
 class Picks:
-    """Search runs chosen so far in this plan, to weigh the next one against."""
+    """Runs in flight and chosen so far, to weigh the next one against."""
 
     pending: Counter[int] = field(default_factory=Counter)
 
-    def share(self, situation: Situation, inference: Inference, candidate: Candidate) -> float:
-        """Return what is left of a candidate's worth beside the runs in flight."""
-        left = 1.0 / (1.0 + self.pending[candidate.node])
+    def rate(self, situation: Situation, inference: Inference, candidate: Candidate) -> float:
+        """Return what a candidate is worth per second beside those runs."""
+        seconds = situation.facts.costs.run_seconds
+        left = candidate.rate_beside(self.pending[candidate.node], seconds)
         slot = _left_slot(inference, candidate.node)
         for node, count in self.pending.items():
             if node != candidate.node and abs(_left_slot(inference, node) - slot) <= 1:
@@ -173,13 +173,16 @@ def search_runs(
     """Return a different useful run for each host, measured wheels' references included."""
     ready = [c for c in ranked if not c.needs_build]
     picks = Picks(_pending_nodes(situation))
+    seconds = situation.facts.costs.run_seconds
     runs: list[Run] = []
     for host in list(hosts):
-        scored = [(c.rate * picks.share(situation, inference, c), c) for c in ready]
+        scored = [(picks.rate(situation, inference, c), c) for c in ready]
         if not scored:
             break
         rate, chosen = max(scored, key=lambda pair: (pair[0], -pair[1].node))
-        if rate <= 0.0 or ((runs or not situation.is_idle) and rate < SPARE_SHARE * best_rate):
+        spare = bool(runs) or not situation.is_idle
+        least = max(SPARE_SHARE * best_rate, SPARE_BITS / max(seconds, 1e-9))
+        if rate <= 0.0 or (spare and rate < least):
             break
         node, reason = _with_parity(situation, inference, chosen, picks)
         picks.pending[node] += 1
@@ -252,7 +255,7 @@ def search_builds(
     """Return builds that together tell most: cells of probability, cut evenly."""
     if slots <= 0:
         return []
-    fresh = [c for c in ranked if c.needs_build]
+    fresh = [c for c in ranked if c.needs_build and not c.is_coming]
     if slots == 1 and situation.is_idle and fresh:
         best = fresh[0]
         return [Build(int(situation.axis.representative[best.node]), _reason(situation.axis, best))]
@@ -263,6 +266,8 @@ def search_builds(
     )
     builds: list[Build] = []
     for cell, count in zip(cells, cuts, strict=True):
+        if cell.waits:
+            continue
         for node in _cut(situation.axis, chance, cell, count):
             bits = cell.probability * np.log2((count + 1.0) / count)
             reason = (
@@ -281,6 +286,9 @@ class _Cell:
     low: int
     high: int
     probability: float
+    #: A wheel in it is yet to be measured: that is cheap and may clear it, so its share of the
+    #: slots is kept free until then.
+    waits: bool
 
 
 def _cells(situation: Situation, inference: Inference) -> list[_Cell]:
@@ -290,15 +298,14 @@ def _cells(situation: Situation, inference: Inference) -> list[_Cell]:
     for gap in np.flatnonzero(inference.wanted > 0.02).tolist():
         low, high = int(nodes[gap]), int(nodes[gap + 1])
         inner = np.arange(low + 1, high)
-        if np.any(axis.wheel[inner] & ~axis.broken[inner]):
-            continue  # A wheel is there: measuring it first is cheap, and may clear the gap.
+        waits = bool(np.any(axis.wheel[inner] & ~axis.broken[inner]))
         cuts = [low, *inner[axis.building[inner]].tolist(), high]
         whole = max(float(axis.mass[high] - axis.mass[low]), 1e-300)
         for a, b in itertools.pairwise(cuts):
             between = np.arange(a + 1, b)
             if np.any(~axis.broken[between]):
                 share = float(axis.mass[b] - axis.mass[a]) / whole
-                out.append(_Cell(a, b, float(inference.wanted[gap]) * share))
+                out.append(_Cell(a, b, float(inference.wanted[gap]) * share, waits))
     return out
 
 
@@ -306,7 +313,7 @@ def _allot(cells: list[_Cell], slots: int, *, idle: bool) -> list[int]:
     """Give each slot to the cell where one more even cut tells most."""
     cuts = [0] * len(cells)
     room = [cell.high - cell.low - 1 for cell in cells]
-    for number in range(slots):
+    for _ in range(slots):
         gains = [
             cell.probability * np.log2((k + 2.0) / (k + 1.0)) if k < r else 0.0
             for cell, k, r in zip(cells, cuts, room, strict=True)
@@ -314,7 +321,7 @@ def _allot(cells: list[_Cell], slots: int, *, idle: bool) -> list[int]:
         if not gains:
             break
         best = int(np.argmax(gains))
-        least = 0.0 if idle and number == 0 else SPECULATE_FROM
+        least = 0.0 if idle and not any(cuts) else SPECULATE_FROM
         if gains[best] <= least:
             break
         cuts[best] += 1

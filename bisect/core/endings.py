@@ -120,6 +120,17 @@ def culprits(answer: Answer, belief: Belief) -> Finish:
     )
 
 
+def not_verified(answer: Answer) -> Finish:
+    """Some steps look likely but fresh pairs of their neighbours never showed them."""
+    proven = sum(f.verification.proof is Proof.VERIFIED for f in answer.found)
+    return Finish(
+        Outcome.INCONCLUSIVE,
+        f"{len(answer.found)} steps located, of which {len(answer.found) - proven} could not be "
+        "verified: fresh, interleaved runs of their neighbours do not differ as the search claims",
+        "not_verified",
+    )
+
+
 def inconclusive(answer: Answer | None, text: str, code: str) -> Finish:
     """Nothing useful is left to do."""
     return Finish(Outcome.INCONCLUSIVE, text, code)

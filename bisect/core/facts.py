@@ -181,6 +181,9 @@ class Belief:
     host_offsets: dict[str, float] = field(default_factory=dict)
     #: Estimated drift over the search, relative, largest minus smallest.
     drift: float = 0.0
+    #: Smallest relative change that this search could see: ``min_effect``, or what the noise
+    #: supports if that is larger. Smaller steps are neither named nor counted in ``missed``.
+    effect: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

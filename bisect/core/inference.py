@@ -23,9 +23,11 @@ from perfbisect.core.states import Find
 from perfbisect.core.threshold import threshold_goodness
 
 #: Expected number of steps on the axis, before anything is measured.
-EXPECTED_STEPS = 1.0
+EXPECTED_STEPS = 2.0
 #: How likely a step goes the way of the whole change.
 WITH_THE_CHANGE = 0.85
+#: The noise supports steps of this many noise scales at a sensible cost…
+NOISE_SUPPORTS = 2.0
 #: A jump in the model is at least this share of the smallest effect worth naming.
 JUMP_SHARE = 0.7
 #: Neighbours less likely to differ than this are taken to share a level when drift is estimated.
@@ -71,15 +73,17 @@ def infer(facts: Facts, axis: Axis | None = None) -> Inference | None:
     if not ends <= set(samples.wheel.tolist()):
         return None
     pool = len(facts.hosts)
-    scale = noise_estimate(samples.value, samples.wheel)[0]
-    correction = nuisance.estimate(samples, samples.wheel, scale, pool)
-    correction = _align_history(axis, samples, correction, pool)
+    correction = nuisance.no_correction(samples)
+    if len(samples.hosts) > 1:
+        scale = noise_estimate(samples.value, samples.wheel)[0]
+        correction = nuisance.estimate(samples, samples.wheel, scale, pool)
+        correction = _align_history(axis, samples, correction, pool)
     solved = _solve(facts, axis, samples, correction)
     for _ in range(3):
         groups = _stretches(axis, samples, solved.nodes, solved.marginals.jump)
         updated = nuisance.estimate(samples, groups, solved.sigma, pool)
         moved = float(np.max(np.abs(updated.shift - correction.shift), initial=0.0))
-        if moved < 0.1 * solved.sigma:
+        if moved < 0.2 * solved.sigma:
             break
         correction = updated
         solved = _solve(facts, axis, samples, correction)
@@ -116,7 +120,7 @@ def _solve(
     likelihood = log_likelihood(values[index], slots, len(nodes), grid)
     good = float(np.median(values[index[slots == 0]]))
     bad = float(np.median(values[index[slots == len(nodes) - 1]]))
-    scale = float(grid.sigmas[2])
+    scale = noise_estimate(values, samples.wheel)[0]
     effect = _effect(facts, scale, bad - good)
     kernel = Kernel(
         width=max(0, round(JUMP_SHARE * effect / grid.spacing) - 1),
@@ -144,7 +148,7 @@ def _hazard(axis: Axis, nodes: IntArray) -> FloatArray:
 def _effect(facts: Facts, scale: float, total: float) -> float:
     """Return the smallest effect worth naming: never less than what the noise can support."""
     asked = float(np.log1p(facts.policy.min_effect))
-    return max(asked, min(scale, 0.3 * abs(total)))
+    return max(asked, min(NOISE_SUPPORTS * scale, 0.3 * abs(total)))
 
 
 def _downward(total: float, scale: float, runs: int) -> float:

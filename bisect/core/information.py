@@ -18,6 +18,8 @@ from perfbisect.core.posterior import TINY, Kernel
 
 #: Labels 0 … MAX_JUMPS - 1; the last one stands for that many jumps or more.
 MAX_JUMPS = 8
+#: A node whose label is this nearly certain is not worth a run.
+SETTLED = 2e-4
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -181,16 +183,18 @@ def information(predictions: Predictions, sigma: float, runs: IntArray) -> Float
 
     The level of each label is taken as normal; the integral is done by Gauss–Hermite quadrature.
     """
+    out = np.zeros((len(predictions.weight), len(runs)))
+    open_ = np.flatnonzero(predictions.weight.max(axis=1) < 1.0 - SETTLED)
     # Only the labels that matter anywhere: the quadrature is quadratic in their number.
-    used = np.flatnonzero(predictions.weight.max(axis=0) > 1e-4)
-    weight = predictions.weight[:, used]
-    weight = weight / (weight.sum(axis=1, keepdims=True) + TINY)
-    mean = predictions.mean[:, used]
-    out = np.zeros((len(weight), len(runs)))
+    used = np.flatnonzero(predictions.weight[open_].max(axis=0, initial=0.0) > 1e-4)
     if len(used) < 2:
         return out
+    pick = np.ix_(open_, used)
+    weight = predictions.weight[pick]
+    weight = weight / (weight.sum(axis=1, keepdims=True) + TINY)
+    mean = predictions.mean[pick]
     for column, count in enumerate(runs):
-        variance = predictions.variance[:, used] + sigma**2 / float(count)
+        variance = predictions.variance[pick] + sigma**2 / float(count)
         scale = np.sqrt(variance)
         points = mean[:, :, None] + scale[:, :, None] * _NODES
         offset = (points[:, :, :, None] - mean[:, None, None, :]) / scale[:, None, None, :]
@@ -198,5 +202,5 @@ def information(predictions: Predictions, sigma: float, runs: IntArray) -> Float
         mixture = (density * weight[:, None, None, :]).sum(axis=3) + TINY
         own = np.exp(-0.5 * _NODES**2) / scale[:, :, None]
         gain = (np.log2(own / mixture) * _WEIGHTS).sum(axis=2)
-        out[:, column] = (gain * weight).sum(axis=1)
+        out[open_, column] = (gain * weight).sum(axis=1)
     return np.maximum(out, 0.0)

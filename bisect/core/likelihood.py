@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaincinv
 
 from perfbisect.core.axis import Axis, IntArray
 from perfbisect.core.facts import Facts, FloatArray
@@ -80,6 +81,15 @@ class Grid:
         return float(self.levels[1] - self.levels[0])
 
 
+def group_medians(values: FloatArray, index: IntArray) -> FloatArray:
+    """Return the median of each group; ``index`` holds group numbers 0, 1, … without gaps."""
+    order = np.lexsort((values, index))
+    counts = np.bincount(index)
+    starts = np.cumsum(counts) - counts
+    ranked = values[order]
+    return np.asarray(0.5 * (ranked[starts + (counts - 1) // 2] + ranked[starts + counts // 2]))
+
+
 def noise_estimate(values: FloatArray, groups: IntArray) -> tuple[float, float]:
     """Estimate the noise scale from repeats of the same wheel.
 
@@ -88,24 +98,20 @@ def noise_estimate(values: FloatArray, groups: IntArray) -> tuple[float, float]:
         groups: Which wheel each value belongs to, shape (K,).
 
     Returns:
-        The scale, shrunk to the prior, and the standard deviation of its logarithm.
+        The scale, shrunk to the prior, and its degrees of freedom.
     """
     _, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.lexsort((values, index))
-    ends = np.cumsum(counts)
-    starts = ends - counts
-    ranked = values[order]
-    medians = 0.5 * (ranked[starts + (counts - 1) // 2] + ranked[starts + counts // 2])
+    medians = group_medians(values, index)
     repeats = counts[index] > 1
     if not np.any(repeats):
-        return NOISE_MEDIAN, NOISE_LOG_SD
+        return NOISE_MEDIAN, 0.0
     size = counts[index][repeats].astype(np.float64)
     residuals = (values - medians[index])[repeats] * np.sqrt(size / np.maximum(size - 1.0, 1.0))
     # A value's share of the degrees of freedom: r values around their own centre carry r - 1.
     share = (size - 1.0) / size
     scale = max(float(np.median(np.abs(residuals))) * 1.4826, 1e-4)
     prior_weight = 1.0 / (2.0 * NOISE_LOG_SD**2)
-    for _ in range(12):
+    for _ in range(6):
         inlier = (1 - CONTAMINATION) * np.exp(-0.5 * (residuals / scale) ** 2) / (scale * 2.5066)
         trust = inlier / (inlier + CONTAMINATION / OUTLIER_WIDTH) * share
         freedom = float(trust.sum())
@@ -113,29 +119,38 @@ def noise_estimate(values: FloatArray, groups: IntArray) -> tuple[float, float]:
         total = freedom + prior_weight
         pooled = (freedom * np.log(max(found, 1e-5)) + prior_weight * np.log(NOISE_MEDIAN)) / total
         scale = float(np.exp(pooled))
-    return scale, float(1.0 / np.sqrt(2.0 * freedom + 1.0 / NOISE_LOG_SD**2))
+    return scale, freedom
 
 
 def grid_for(values: FloatArray, groups: IntArray) -> Grid:
     """Lay out levels and noise scales so that they cover what was measured."""
-    scale, log_sd = noise_estimate(values, groups)
-    log_sd = max(log_sd, 0.08)
+    scale, freedom = noise_estimate(values, groups)
     low, high = _level_range(values, groups, scale)
     # The more runs share a level the sharper it is known, and the finer the grid has to be.
     finest = 0.3 if len(values) < 40 else 0.2 if len(values) < 160 else 0.12
     count = int(np.clip((high - low) / (finest * scale), 48, MAX_LEVELS))
     levels = np.linspace(low, high, count)
-    offsets = np.linspace(-2.0, 2.0, 5) * log_sd
     # Below this a level would fall between the grid's points and fit none of them.
-    sigmas = np.maximum(scale * np.exp(offsets), 0.7 * (levels[1] - levels[0]))
+    sigmas = np.maximum(_noise_scales(scale, freedom), 0.7 * (levels[1] - levels[0]))
     log_prior = -0.5 * (np.log(sigmas / NOISE_MEDIAN) / NOISE_LOG_SD) ** 2
     return Grid(levels, sigmas, log_prior)
 
 
+def _noise_scales(scale: float, freedom: float) -> FloatArray:
+    """Spread noise scales over what an estimate with so many degrees of freedom leaves open."""
+    freedom = max(freedom, 0.5)
+    few, many = 2.0 * gammaincinv(freedom / 2.0, np.array([0.004, 0.98]))
+    low, high = scale * np.sqrt(freedom / many), scale * np.sqrt(freedom / max(few, 1e-6))
+    low = max(low, min(scale, NOISE_MEDIAN * np.exp(-2.5 * NOISE_LOG_SD)))
+    high = min(high, max(scale, NOISE_MEDIAN * np.exp(2.5 * NOISE_LOG_SD)))
+    count = int(np.clip(np.ceil(np.log(high / low) / 0.35), 4, 8))
+    return np.geomspace(low, high, count)
+
+
 def _level_range(values: FloatArray, groups: IntArray, scale: float) -> tuple[float, float]:
     """Return a range that holds every level, with room for levels not seen yet."""
-    centres = np.array([np.median(values[groups == g]) for g in np.unique(groups)])
-    counts = np.array([np.count_nonzero(groups == g) for g in np.unique(groups)])
+    _, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    centres = group_medians(values, index)
     # A lone value far from every other wheel may be an outlier: it does not stretch the grid by
     # itself, unless it is repeated.
     firm = centres[counts > 1] if np.any(counts > 1) else centres

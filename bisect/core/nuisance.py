@@ -13,7 +13,7 @@ import numpy as np
 
 from perfbisect.core.axis import IntArray
 from perfbisect.core.facts import FloatArray
-from perfbisect.core.likelihood import CONTAMINATION, OUTLIER_WIDTH, Samples
+from perfbisect.core.likelihood import CONTAMINATION, OUTLIER_WIDTH, Samples, group_medians
 
 #: Prior standard deviation of a host's offset: like machines of one pool, and machines elsewhere.
 POOL_OFFSET_SD = 0.03
@@ -53,23 +53,24 @@ def estimate(samples: Samples, groups: IntArray, sigma: float, pool: int) -> Cor
         pool: The first ``pool`` hosts belong to the pool.
     """
     hosts = _host_columns(samples, pool)
-    drift, knots = _drift_columns(samples, pool)
+    drift, penalty = _drift_columns(samples, pool)
     if not hosts.columns.shape[1] and not drift.shape[1]:
         return no_correction(samples)
-    trust = np.ones(len(samples))
+    _, index = np.unique(groups, return_inverse=True)
+    design = np.hstack([hosts.columns, drift])
     shift = np.zeros(len(samples))
-    fitted = (np.zeros(hosts.columns.shape[1]), np.zeros(drift.shape[1]))
+    fit = np.zeros(design.shape[1])
     for _ in range(4):
-        fitted = _average(samples.value, groups, trust, sigma, hosts, drift, knots)
-        updated = hosts.columns @ fitted[0] + drift @ fitted[1]
-        trust = _trust(samples.value - updated, groups, sigma)
-        settled = bool(np.max(np.abs(updated - shift), initial=0.0) < 0.02 * sigma)
+        trust = _trust(samples.value - shift, index, sigma)
+        fit = _average(samples.value, index, trust, sigma, design, hosts, penalty)
+        updated = design @ fit
+        moved = float(np.max(np.abs(updated - shift)))
         shift = updated
-        if settled:
+        if moved < 0.05 * sigma:
             break
     offsets = np.zeros(len(samples.hosts))
-    offsets[hosts.which] = fitted[0]
-    curve = drift @ fitted[1]
+    offsets[hosts.which] = fit[: len(hosts.which)]
+    curve = drift @ fit[len(hosts.which) :]
     middle = float(offsets[:pool].mean())
     span = float(curve.max() - curve.min()) if len(curve) else 0.0
     return Correction(shift - middle, offsets - middle, span)
@@ -96,95 +97,82 @@ def _host_columns(samples: Samples, pool: int) -> _Hosts:
 def _drift_columns(samples: Samples, pool: int) -> tuple[FloatArray, FloatArray]:
     """Return hat functions over time for each host of the pool, and the walk's penalty matrix."""
     columns: list[FloatArray] = []
-    sizes: list[int] = []
     for host in range(pool):
-        mine = (samples.host == host) & (samples.history == 0)
-        count = int(mine.sum())
-        knots = min(MAX_KNOTS, count // RUNS_PER_KNOT + 1)
+        mine = np.flatnonzero((samples.host == host) & (samples.history == 0))
+        knots = min(MAX_KNOTS, len(mine) // RUNS_PER_KNOT + 1)
         if knots < 2:
             continue
         times = samples.at[mine]
-        places = np.unique(np.quantile(times, np.linspace(0.0, 1.0, knots)))
+        places = np.unique(times[np.linspace(0, len(mine) - 1, knots).astype(np.int64)])
         if len(places) < 2:
             continue
+        left = np.clip(np.searchsorted(places, times, side="right") - 1, 0, len(places) - 2)
+        share = (times - places[left]) / (places[left + 1] - places[left])
         hats = np.zeros((len(samples), len(places)))
-        for column in range(len(places)):
-            unit = np.zeros(len(places))
-            unit[column] = 1.0
-            hats[mine, column] = np.interp(times, places, unit)
+        hats[mine, left] = 1.0 - share
+        hats[mine, left + 1] = share
         columns.append(hats)
-        sizes.append(len(places))
-    if not columns:
-        return np.zeros((len(samples), 0)), np.zeros((0, 0))
-    total = sum(sizes)
+    total = sum(hats.shape[1] for hats in columns)
     penalty = np.zeros((total, total))
     start = 0
-    for size in sizes:
-        difference = np.diff(np.eye(size), axis=0)
-        block = difference.T @ difference
+    for hats in columns:
+        end = start + hats.shape[1]
+        difference = np.diff(np.eye(end - start), axis=0)
         # Only differences are penalised; the constant is the host's offset or the groups' level.
-        block += 0.05 * np.eye(size)
-        penalty[start : start + size, start : start + size] = block
-        start += size
-    return np.hstack(columns), penalty
+        penalty[start:end, start:end] = difference.T @ difference + 0.05 * np.eye(end - start)
+        start = end
+    return np.hstack(columns) if columns else np.zeros((len(samples), 0)), penalty
 
 
 def _average(
     values: FloatArray,
-    groups: IntArray,
+    index: IntArray,
     trust: FloatArray,
     sigma: float,
+    design: FloatArray,
     hosts: _Hosts,
-    drift: FloatArray,
     penalty: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Fit for each drift scale and average by evidence; return host and drift coefficients."""
-    design = np.hstack([hosts.columns, drift])
-    centred = _within(np.column_stack([design, values]), groups, trust)
+) -> FloatArray:
+    """Fit for each drift scale and average by evidence; return the coefficients."""
+    centred = _within(np.column_stack([design, values]), index, trust)
     weighted = centred[:, :-1] * (trust / sigma**2)[:, None]
     gram = weighted.T @ centred[:, :-1]
     moment = weighted.T @ centred[:, -1]
-    split = hosts.columns.shape[1]
+    split, whole = len(hosts.which), len(moment)
     scores: list[float] = []
     fits: list[FloatArray] = []
-    scales = DRIFT_SCALES if drift.shape[1] else DRIFT_SCALES[:1]
+    scales = DRIFT_SCALES if whole > split else DRIFT_SCALES[:1]
     for scale, prior in zip(scales, DRIFT_PRIOR, strict=False):
-        size = split if scale == 0.0 else len(moment)
+        size = split if scale == 0.0 else whole
         precision = np.zeros((size, size))
         precision[:split, :split] = np.diag(hosts.precision)
         if scale > 0.0:
             precision[split:, split:] = penalty / (scale * sigma) ** 2
-        fit = np.zeros(len(moment))
+        fit = np.zeros(whole)
         score = float(np.log(prior))
         if size:
             total = gram[:size, :size] + precision
             fit[:size] = np.linalg.solve(total, moment[:size])
             score += 0.5 * float(moment[:size] @ fit[:size])
-            score -= 0.5 * (np.linalg.slogdet(total)[1] - np.linalg.slogdet(precision)[1])
+            score -= 0.5 * float(np.linalg.slogdet(total)[1] - np.linalg.slogdet(precision)[1])
         scores.append(score)
         fits.append(fit)
     weights = np.exp(np.array(scores) - max(scores))
-    mean = np.average(np.array(fits), axis=0, weights=weights)
-    return mean[:split], mean[split:]
+    return np.asarray(np.average(np.array(fits), axis=0, weights=weights))
 
 
-def _within(columns: FloatArray, groups: IntArray, trust: FloatArray) -> FloatArray:
+def _within(columns: FloatArray, index: IntArray, trust: FloatArray) -> FloatArray:
     """Subtract each group's trusted mean from every column."""
-    _, index = np.unique(groups, return_inverse=True)
-    total = np.bincount(index, weights=trust) + 1e-12
-    sums = np.zeros((len(total), columns.shape[1]))
-    np.add.at(sums, index, columns * trust[:, None])
-    return columns - (sums / total[:, None])[index]
+    order = np.argsort(index, kind="stable")
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    sums = np.add.reduceat((columns * trust[:, None])[order], starts, axis=0)
+    total = np.add.reduceat(trust[order], starts) + 1e-12
+    return np.asarray(columns - (sums / total[:, None])[index])
 
 
-def _trust(values: FloatArray, groups: IntArray, sigma: float) -> FloatArray:
+def _trust(values: FloatArray, index: IntArray, sigma: float) -> FloatArray:
     """Return how probable it is that each value is not an outlier of its group."""
-    order = np.lexsort((values, groups))
-    _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
-    ranked = values[order]
-    medians = 0.5 * (ranked[starts + (counts - 1) // 2] + ranked[starts + counts // 2])
-    centre = np.empty(len(values))
-    centre[order] = np.repeat(medians, counts)
+    centre = group_medians(values, index)[index]
     inlier = (1 - CONTAMINATION) * np.exp(-0.5 * ((values - centre) / sigma) ** 2)
     inlier = inlier / (sigma * np.sqrt(2 * np.pi))
     return np.asarray(inlier / (inlier + CONTAMINATION / OUTLIER_WIDTH))

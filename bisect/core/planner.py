@@ -28,7 +28,9 @@ from perfbisect.core.states import Find, Outcome, Purpose
 from perfbisect.core.verification import Proof
 
 #: The search ends when the places of the steps and the steps missed are in doubt by no more.
-MISSED_LIMIT = 0.03
+MISSED_LIMIT = 0.02
+#: … or, up to this much doubt about missed steps, when one bit more would cost more than all so far.
+TOLERABLE_MISSED = 0.15
 #: Anchors are measured on at most this many hosts at once.
 ANCHOR_HOSTS = 4
 #: Anchor runs before the noise is judged hopeless.
@@ -195,21 +197,47 @@ def _is_done(situation: Situation, answer: Answer) -> bool:
     return answer.is_proven and answer.misplaced <= doubt and answer.missed <= MISSED_LIMIT
 
 
+def _is_not_worth_more(situation: Situation, answer: Answer, best_rate: float) -> bool:
+    """Return whether the doubt left would cost more to remove than everything so far."""
+    facts = situation.facts
+    if not answer.is_proven or answer.misplaced > 1.0 - facts.policy.confidence:
+        return False
+    spent = facts.builds_done * facts.costs.build_seconds
+    spent += facts.runs_done * facts.costs.run_seconds
+    return answer.missed <= TOLERABLE_MISSED and best_rate * spent < 1.0
+
+
+def _is_unprovable(situation: Situation, answer: Answer) -> bool:
+    """Return whether only steps that resist verification are left."""
+    if not answer.found or answer.missed > MISSED_LIMIT:
+        return False
+    return any(
+        f.resolved
+        and f.verification.proof is not Proof.VERIFIED
+        and f.verification.pairs >= f.verification.most_pairs
+        for f in answer.found
+    ) and all(f.resolved for f in answer.found)
+
+
 def _search(
     situation: Situation, belief: Belief, inference: Inference, answer: Answer
 ) -> tuple[Action, ...]:
     if _is_done(situation, answer):
         return (endings.culprits(answer, belief),)
+    if _is_unprovable(situation, answer):
+        return (endings.not_verified(answer),)
     hosts = list(situation.free_hosts)
     runs: list[Action] = []
     runs += verification_runs(situation, inference, answer, hosts)
     exclusive = situation.facts.exclusive
-    if runs and exclusive:
-        hosts = hosts if len(situation.facts.hosts) > 1 else []
     if hosts:
         runs += calibration_runs(situation, hosts)
+    if exclusive and not hosts and (runs or situation.facts.running):
+        return tuple(runs)
     ranked = candidates(situation.facts, inference)
     best = ranked[0].rate if ranked else 0.0
+    if _is_not_worth_more(situation, answer, best):
+        return (endings.culprits(answer, belief),)
     wants_build = bool(ranked) and ranked[0].needs_build and situation.builds_left > 0
     if hosts and not (exclusive and wants_build and not runs):
         runs += search_runs(situation, inference, ranked, hosts, best)

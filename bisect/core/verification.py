@@ -80,9 +80,9 @@ def verify(inference: Inference, gap: int) -> Verification:
 
 
 def _most_pairs(claim: float, sigma: float) -> int:
-    """Return four times the pairs that a true claim needs on average, within 8 … 400."""
+    """Return ten times the pairs that a true claim needs on average, within 20 … 600."""
     drift = claim**2 / (4.0 * sigma**2)
-    return int(np.clip(4.0 * PROOF / max(drift, 1e-6), 8, 400))
+    return int(np.clip(10.0 * PROOF / max(drift, 1e-6), 20, 600))
 
 
 def _claim(inference: Inference, gap: int, excluded: BoolArray) -> float:
