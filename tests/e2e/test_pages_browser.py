@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 from tests.helpers.browsing import Tab, chromium, tab
+from tests.helpers.conducting import PROJECT, make_conductor, make_repository
 from tests.helpers.seeding import Seed
 from tests.helpers.serving import listening, opened, settings_in, shown_app
 
+from perfbisect.api import create_app
+from perfbisect.conductor import Conductor
 from perfbisect.core.states import Outcome, WorkState
 from perfbisect.services import Services
+from perfbisect.testing import ScriptedBuilder, ScriptedRunner
 
 pytestmark = pytest.mark.browser
 
@@ -96,6 +101,18 @@ def test_every_page_is_drawn_without_a_complaint(
             if path == "/no-such-page":
                 window.errors.clear()  # the browser reports the status itself
             window.check()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Browser, live: Live, scheme: str) -> None:
+    """Contrast, names, roles and structure of every page are as axe wants them."""
+    with tab(browser, live.url, color_scheme=scheme) as window:
+        for path in live.paths:
+            page = window.open(path)
+            if "/bisections/" in path and "/commits/" not in path:
+                expect(page.locator(".chart canvas")).to_have_count(2)
+            found = Axe().run(page)
+            assert found.violations_count == 0, (path, found.generate_report())
 
 
 def test_nothing_moves_when_the_page_comes_alive(window: Tab, live: Live) -> None:
@@ -243,3 +260,37 @@ def test_attacks_are_shown_as_text(window: Tab, live: Live) -> None:
     page.keyboard.press("Home")
     expect(page.locator("#readout")).to_contain_text("onerror=alert(1)")
     window.check()
+
+
+def test_a_form_is_followed_to_its_verdict(browser: Browser, tmp_path: Path) -> None:
+    """Filled in by keyboard, watched live to the verdict, then culprit and log are opened."""
+    repository = make_repository(tmp_path / "repository", 12)
+    (tmp_path / "perfbisect.toml").write_text(PROJECT)
+    settings = settings_in(
+        tmp_path, project_dir=tmp_path, allowed_repositories=[str(repository.path)]
+    )
+
+    def value(sha: str) -> float:
+        return 9000.0 if repository.position(sha) < 7 else 4500.0
+
+    def make(services: Services) -> Conductor:
+        runner = ScriptedRunner(value, seconds=0.05)
+        return make_conductor(services, ScriptedBuilder(seconds=0.05), runner, tmp_path)
+
+    with listening(create_app(settings, make=make)) as url, tab(browser, url) as window:
+        page = window.open("/")
+        expect(page.get_by_role("heading", name="No bisections yet")).to_be_visible()
+        page.get_by_role("link", name="New bisection").first.click()
+        page.get_by_label("Repository").focus()
+        for text in (repository.path, repository.shas[0], repository.shas[-1], *["scripted"] * 2):
+            page.keyboard.type(str(text))
+            page.keyboard.press("Tab")
+        expect(page.locator("#equivalent")).to_contain_text("--benchmark scripted")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_contain_text("is a regression", timeout=60_000)
+        expect(page.locator("#page")).to_have_attribute("data-state", "finished")
+        page.locator(".culprit h3 a").click()
+        expect(page.locator("h1")).to_have_text("commit 7")
+        page.get_by_role("link", name="log").first.click()
+        expect(page.locator("#log")).to_contain_text("value: 4500")
+        window.check()
