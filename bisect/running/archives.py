@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -50,10 +51,47 @@ def unpack(archive: Path, directory: Path) -> Mapping[str, Any]:
                 if size > MAX_UNPACKED or members > MAX_MEMBERS:
                     limit = f"{format_size(MAX_UNPACKED)} or {MAX_MEMBERS} files"
                     raise _unfit(archive, f"it holds more than {limit}")
-                tar.extract(member, directory, filter="data")
+                _require_inside(member, directory)
+                _extract(tar, member, directory)
     except _DAMAGED as error:
         raise _unfit(archive, str(error)) from error
     return {"members": members, "bytes": size}
+
+
+def _require_inside(member: tarfile.TarInfo, directory: Path) -> None:
+    """Refuse a member that is, or leads, outside of the directory, or is a device.
+
+    Without ``..`` in names, without members behind a link, and with ``..`` only at the start of a
+    link and never above the top, each link leads inside by what it says, whatever the others are.
+    """
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        raise tarfile.ExtractError(f"'{member.name}' is neither a file nor a link")
+    folders = _parts(member.name)[:-1]
+    if member.name.startswith("/") or ".." in _parts(member.name):
+        raise tarfile.ExtractError(f"'{member.name}' lies outside of the archive")
+    if any(directory.joinpath(*folders[:end]).is_symlink() for end in range(1, len(folders) + 1)):
+        raise tarfile.ExtractError(f"'{member.name}' lies behind a link")
+    # A symbolic link counts from where it stands, a hard link from the top.
+    up = len(folders) if member.issym() else 0
+    target = _parts(member.linkname)
+    while up and target[:1] == [".."]:
+        up, target = up - 1, target[1:]
+    if member.linkname.startswith("/") or ".." in target:
+        raise tarfile.ExtractError(f"'{member.name}' links to '{member.linkname}', outside")
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -> None:
+    if hasattr(tarfile, "data_filter"):
+        tar.extract(member, directory, filter="data")
+        return
+    # Python before 3.11.4, which Debian 12 has: what the filter does besides what is checked above.
+    member.mode &= 0o755
+    member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+    tar.extract(member, directory)
 
 
 def _unfit(archive: Path, why: str) -> Exception:

@@ -43,7 +43,13 @@ def test_archive_of_artifacts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("members", "link"),
-    [({"../outside": b"x"}, ""), ({"a": b"x"}, "/etc/passwd"), ({"a": b"x"}, "../../outside")],
+    [
+        ({"../outside": b"x"}, ""),
+        ({"b/../../outside": b"x"}, ""),
+        ({"a": b"x"}, "/etc/passwd"),
+        ({"a": b"x"}, "../../outside"),
+        ({"a": b"x"}, "a/b/c/../../../../outside"),
+    ],
 )
 def test_archive_that_reaches_outside(tmp_path: Path, members: dict[str, bytes], link: str) -> None:
     """Archives that name paths outside of their directory are refused and write nothing there."""
@@ -53,6 +59,14 @@ def test_archive_that_reaches_outside(tmp_path: Path, members: dict[str, bytes],
     assert failed.kind is FailureKind.PERMANENT
     assert "can't be unpacked" in failed.cause
     assert not list(tmp_path.rglob("outside"))
+
+
+def test_links_inside_are_fine(tmp_path: Path) -> None:
+    """A link to another member of the archive is unpacked as it is."""
+    script = b"#!/bin/sh\necho images/sec: 42\n"
+    archive = make_archive(tmp_path / "artifacts.tar.gz", {"bin/bench": script}, "bin/bench")
+    request = make_request(tmp_path, archive, "", command="{artifact}/link")
+    assert success(LocalRunner().run(request, CancelToken())).value == 42.0
 
 
 def test_damaged_archive(tmp_path: Path) -> None:

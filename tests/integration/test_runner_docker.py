@@ -165,10 +165,10 @@ def test_command_that_is_not_in_the_image(tmp_path: Path, wheel: Path, image: st
 def test_hang_in_a_container(tmp_path: Path, wheel: Path, image: str) -> None:
     """A hang is killed with its container."""
     program = "import time\nprint('started')\ntime.sleep(600)\n"
-    request = make_request(tmp_path, wheel, program, docker=True, image=image, timeout=3.0)
+    request = make_request(tmp_path, wheel, program, docker=True, image=image, timeout=5.0)
     failed = failure(DockerRunner().run(request, CancelToken()))
     assert failed.kind is FailureKind.TRANSIENT
-    assert failed.cause == "hung: killed after 3s"
+    assert failed.cause == "hung: killed after 5s"
     assert containers_of(request) == []
 
 
