@@ -9,7 +9,14 @@ import numpy as np
 from perfbisect.core import nuisance
 from perfbisect.core.axis import Axis, IntArray, axis_of
 from perfbisect.core.facts import Facts, FloatArray
-from perfbisect.core.information import Crossing, JumpCount, Labelled, Labelling, label_forward
+from perfbisect.core.information import (
+    MAX_JUMPS,
+    Crossing,
+    JumpCount,
+    Labelled,
+    Labelling,
+    label_forward,
+)
 from perfbisect.core.likelihood import (
     Grid,
     Samples,
@@ -18,7 +25,7 @@ from perfbisect.core.likelihood import (
     noise_estimate,
     samples_of,
 )
-from perfbisect.core.posterior import Chain, Kernel, Marginals, chain_of, forward_pass, solve
+from perfbisect.core.posterior import Chain, Marginals, chain_of, forward_pass, kernel_of, solve
 from perfbisect.core.states import Find
 from perfbisect.core.threshold import threshold_goodness
 
@@ -29,7 +36,9 @@ WITH_THE_CHANGE = 0.85
 #: The noise supports steps of this many noise scales at a sensible cost…
 NOISE_SUPPORTS = 2.0
 #: A jump in the model is at least this share of the smallest effect worth naming.
-JUMP_SHARE = 0.7
+JUMP_SHARE = 0.85
+#: Labels kept for jumps beyond those expected.
+SPARE_LABELS = 3
 #: Neighbours less likely to differ than this are taken to share a level when drift is estimated.
 SURELY_NONE = 0.02
 
@@ -120,11 +129,12 @@ def _solve(
     likelihood = log_likelihood(values[index], slots, len(nodes), grid)
     good = float(np.median(values[index[slots == 0]]))
     bad = float(np.median(values[index[slots == len(nodes) - 1]]))
-    scale = noise_estimate(values, samples.wheel)[0]
+    scale = grid.scale
     effect = _effect(facts, scale, bad - good)
-    kernel = Kernel(
-        width=max(0, round(JUMP_SHARE * effect / grid.spacing) - 1),
-        down=_downward(bad - good, scale, int(min(counts[0], counts[-1]))),
+    kernel = kernel_of(
+        max(0, round(JUMP_SHARE * effect / grid.spacing) - 1),
+        _downward(bad - good, scale, int(min(counts[0], counts[-1]))),
+        len(grid.levels),
     )
     chain = chain_of(likelihood, _hazard(axis, nodes), kernel, grid.log_prior, grid.levels)
     marginals = solve(chain)
@@ -165,7 +175,9 @@ def _labelled(
     """Run the pass with labels at the likeliest noise scale."""
     likeliest = int(np.argmax(marginals.noise))
     beyond = chain.levels < threshold
-    labelling: Labelling = JumpCount() if facts.policy.find is Find.ALL else Crossing(beyond)
+    jumps = int(np.ceil(marginals.jump.sum()))
+    count = JumpCount(min(jumps + SPARE_LABELS, MAX_JUMPS))
+    labelling: Labelling = count if facts.policy.find is Find.ALL else Crossing(beyond)
     labelled = label_forward(
         chain.likelihood[:, likeliest],
         marginals.backward[:, likeliest],
@@ -241,7 +253,9 @@ def _evidence(axis: Axis, samples: Samples, shift: FloatArray) -> float:
     nodes, slots = np.unique(node, return_inverse=True)
     likelihood = log_likelihood(values[index], slots, len(nodes), grid)
     hazard = _hazard(axis, nodes)
-    chain = chain_of(likelihood, hazard, Kernel(1, 0.5), grid.log_prior, grid.levels)
+    chain = chain_of(
+        likelihood, hazard, kernel_of(1, 0.5, len(grid.levels)), grid.log_prior, grid.levels
+    )
     score = forward_pass(chain)[1] + grid.log_prior
     # Levels are spread evenly over the grid, whose range depends on the shift: a density.
     return float(np.logaddexp.reduce(score) - np.log(len(grid.levels) * grid.spacing))

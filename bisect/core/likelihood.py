@@ -74,6 +74,8 @@ class Grid:
     sigmas: FloatArray
     #: Log prior of each noise scale.
     log_prior: FloatArray
+    #: Noise scale estimated from repeats alone.
+    scale: float
 
     @property
     def spacing(self) -> float:
@@ -133,7 +135,7 @@ def grid_for(values: FloatArray, groups: IntArray) -> Grid:
     # Below this a level would fall between the grid's points and fit none of them.
     sigmas = np.maximum(_noise_scales(scale, freedom), 0.7 * (levels[1] - levels[0]))
     log_prior = -0.5 * (np.log(sigmas / NOISE_MEDIAN) / NOISE_LOG_SD) ** 2
-    return Grid(levels, sigmas, log_prior)
+    return Grid(levels, sigmas, log_prior, scale)
 
 
 def _noise_scales(scale: float, freedom: float) -> FloatArray:

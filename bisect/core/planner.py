@@ -29,7 +29,7 @@ from perfbisect.core.verification import Proof
 
 #: The search ends when the places of the steps and the steps missed are in doubt by no more.
 MISSED_LIMIT = 0.02
-#: … or, up to this much doubt about missed steps, when one bit more would cost more than all so far.
+#: … or, up to this much doubt about missed steps, when one more bit costs more than all so far.
 TOLERABLE_MISSED = 0.15
 #: Anchors are measured on at most this many hosts at once.
 ANCHOR_HOSTS = 4
@@ -204,7 +204,7 @@ def _is_not_worth_more(situation: Situation, answer: Answer, best_rate: float) -
         return False
     spent = facts.builds_done * facts.costs.build_seconds
     spent += facts.runs_done * facts.costs.run_seconds
-    return answer.missed <= TOLERABLE_MISSED and best_rate * spent < 1.0
+    return answer.missed <= TOLERABLE_MISSED and best_rate * spent < 2.0
 
 
 def _is_unprovable(situation: Situation, answer: Answer) -> bool:

@@ -15,6 +15,10 @@ import numpy as np
 from perfbisect.core.facts import FloatArray
 
 TINY = 1e-300
+#: Up to so many levels a transition is done as a matrix product.
+FEW_LEVELS = 160
+#: Messages are scaled back to one every so many nodes, long before they underflow.
+RESCALE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,19 @@ class Kernel:
     width: int
     #: Probability that a jump goes down (gets worse).
     down: float
+    #: Shape (G, G), or None: the transition as a matrix, faster while there are few levels.
+    matrix: FloatArray | None = None
 
     def jump(self, mass: FloatArray) -> FloatArray:
         """Move the mass of one jump forward along the chain; the last axis holds levels."""
+        if self.matrix is not None:
+            return np.asarray(mass @ self.matrix)
         return self._spread(mass, 1.0 - self.down, self.down)
 
     def jump_back(self, mass: FloatArray) -> FloatArray:
         """The same for messages that travel backward."""
+        if self.matrix is not None:
+            return np.asarray(mass @ self.matrix.T)
         return self._spread(mass, self.down, 1.0 - self.down)
 
     def _spread(self, mass: FloatArray, upward: float, downward: float) -> FloatArray:
@@ -44,6 +54,13 @@ class Kernel:
             above = below[..., -1:] - below[..., width : count - 1]
             out[..., : count - width - 1] += above * (2.0 * downward / count)
         return out
+
+
+def kernel_of(width: int, down: float, count: int) -> Kernel:
+    """Return a kernel for ``count`` levels, with its matrix where that is faster."""
+    if count > FEW_LEVELS:
+        return Kernel(width, down)
+    return Kernel(width, down, Kernel(width, down).jump(np.eye(count)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +117,17 @@ def forward_pass(chain: Chain) -> tuple[FloatArray, FloatArray]:
     messages = np.empty_like(likelihood)
     evidence = chain.log_scale.sum(axis=0)
     mass = likelihood[0] / likelihood.shape[2]
-    for index in range(len(likelihood)):
+    last = len(likelihood) - 1
+    for index in range(last + 1):
         if index:
             h = hazard[index - 1]
             mass = ((1.0 - h) * mass + h * chain.kernel.jump(mass)) * likelihood[index]
-        total = mass.sum(axis=1, keepdims=True) + TINY
-        mass = mass / total
+        if index % RESCALE_EVERY == 0 or index == last:
+            total = mass.sum(axis=1, keepdims=True) + TINY
+            mass = mass / total
+            evidence = evidence + np.log(total[:, 0])
         messages[index] = mass
-        evidence = evidence + np.log(total[:, 0])
+    messages /= messages.sum(axis=2, keepdims=True) + TINY
     return messages, evidence
 
 
@@ -121,8 +141,10 @@ def backward_pass(chain: Chain) -> FloatArray:
         seen = mass * likelihood[index + 1]
         h = hazard[index]
         mass = (1.0 - h) * seen + h * chain.kernel.jump_back(seen)
-        mass = mass / (mass.sum(axis=1, keepdims=True) + TINY)
+        if index % RESCALE_EVERY == 0:
+            mass = mass / (mass.sum(axis=1, keepdims=True) + TINY)
         messages[index] = mass
+    messages /= messages.sum(axis=2, keepdims=True) + TINY
     return messages
 
 
