@@ -15,7 +15,16 @@ from typing import Annotated
 
 import typer
 
-from perfbisect.commands import database, demonstrate, machine, remote, search, serving, simulating
+from perfbisect.commands import (
+    database,
+    demonstrate,
+    machine,
+    remote,
+    search,
+    serving,
+    simulating,
+    trying,
+)
 from perfbisect.commands.options import say
 from perfbisect.errors import PerfbisectError
 from perfbisect.report import printable
@@ -58,6 +67,7 @@ def root(
 
 
 app.command("bisect")(search.bisect)
+app.command("try")(trying.try_)
 app.command("demo")(demonstrate.demo)
 app.command("serve")(serving.serve)
 app.command("simulate")(simulating.simulate)

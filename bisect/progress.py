@@ -307,3 +307,26 @@ class ProgressView:
     def _render(self) -> RenderableType:
         at = self._clock()
         return render(self.model, at - self._start, at)
+
+
+def experiment_line(kind: str, data: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return what happened to an experiment in one line; empty where it is not worth one.
+
+    Args:
+        names: of its arms.
+    """
+    place = data.get("position")
+    name = names[place] if isinstance(place, int) and place < len(names) else "?"
+    if kind == "build_started":
+        return f"building '{printable(name)}'"
+    if kind == "build_finished" and data.get("state") == "failed":
+        return f"a build failed: {printable(str(data.get('cause') or ''))}"
+    if kind == "run_finished" and data.get("value") is not None:
+        return (
+            f"'{printable(name)}': {format_value(data['value'])} {data.get('unit') or ''}".rstrip()
+        )
+    if kind == "run_finished":
+        return f"'{printable(name)}': run failed: {printable(str(data.get('cause') or ''))}"
+    if kind == "finished":
+        return f"{data.get('outcome')}: {printable(str(data.get('reason') or ''))}"
+    return ""

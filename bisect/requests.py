@@ -53,3 +53,52 @@ class BisectionRequest(BaseModel):
     paths: tuple[str, ...] = Field(
         default=(), max_length=100, description="Only commits that touch these paths."
     )
+
+
+class ArmRequest(BaseModel):
+    """A revision, and environment variables for the benchmark, to be measured."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: Text = Field(description="Commit the changes are applied to.", examples=["r2.0"])
+    revert: tuple[Text, ...] = Field(
+        default=(), max_length=200, description="Commits to revert, in this order."
+    )
+    pick: tuple[Text, ...] = Field(
+        default=(), max_length=200, description="Commits to cherry-pick, in this order."
+    )
+    patch: tuple[Annotated[str, Field(min_length=1, max_length=1_000_000)], ...] = Field(
+        default=(), max_length=20, description="Patches to apply last: their text, not a file name."
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Environment variables on top of the benchmark's.",
+        examples=[{"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}],
+    )
+    name: str = Field(default="", max_length=200, description="For people; empty: made up.")
+
+
+class ExperimentRequest(BaseModel):
+    """Revisions with changes, measured against a reference on one host."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    repository: Text = Field(description="Name of a known repository, or its URL.")
+    recipe: str | dict[str, Any]
+    benchmark: str | dict[str, Any]
+    arms: tuple[ArmRequest, ...] = Field(min_length=1, max_length=50)
+    against: ArmRequest | None = Field(
+        default=None, description="The reference; nothing: the first arm's base, unchanged."
+    )
+    min_effect: str = Field(default="3%", max_length=20)
+    max_runs: int | None = Field(default=None, ge=1, le=100_000)
+    max_time: str | None = Field(default=None, max_length=20, examples=["6h"])
+    minimise_reverts: bool = Field(
+        default=False,
+        description="Find the smallest subset of the first arm's reverts that restores the value.",
+    )
+    with_prerequisites: bool = Field(
+        default=False,
+        description="Where a pick conflicts, find the smallest set of earlier commits that helps.",
+    )

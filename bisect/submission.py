@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from perfbisect.config import (
-    LoadedBenchmark,
-    benchmark_from_dict,
-    benchmark_to_dict,
-    load_benchmark,
-    load_recipe,
-    recipe_from_dict,
-    recipe_to_dict,
-)
 from perfbisect.core.facts import Policy
 from perfbisect.core.prior import path_weights
-from perfbisect.core.recipe import Benchmark, Recipe, digest_of
+from perfbisect.core.recipe import digest_of
 from perfbisect.core.states import BisectionState, Find
-from perfbisect.errors import BadInputError, ConflictError, NotFoundError
-from perfbisect.git.source import parse_source
+from perfbisect.definitions import Definitions, find_definitions, put_files, store_definitions
+from perfbisect.errors import ConflictError
 from perfbisect.git.values import Candidate
 from perfbisect.history import Mirror, open_mirror
 from perfbisect.requests import BisectionRequest
-from perfbisect.services import Services, known_repository
+from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import bisection
-from perfbisect.store.tables import (
-    BenchmarkRow,
-    BisectionRow,
-    CandidateRow,
-    RecipeRow,
-    RepositoryRow,
-)
+from perfbisect.store.tables import BisectionRow, CandidateRow
 from perfbisect.units import parse_duration, parse_percent, parse_threshold
 
 Progress = Callable[[str], None]
@@ -58,13 +43,7 @@ class Submitted:
 class _Prepared:
     """A request that was found to be right, before anything is written."""
 
-    source: str
-    name: str
-    recipe: Recipe
-    benchmark: Benchmark
-    #: The benchmark's files: name -> path on this machine.
-    files: Mapping[str, Path]
-    benchmark_digest: str
+    definitions: Definitions
     policy: Policy
     candidates: Sequence[Candidate]
     relations: Mapping[str, list[dict[str, Any]]]
@@ -103,8 +82,7 @@ def submit(
         return known
     prepared = _prepare(services, request, base_dir, allow_local, progress)
     digest = _request_digest(prepared, request)
-    # Files first: an artifact nobody refers to does no harm, a reference to nothing would.
-    files = {name: services.artifacts.put(path) for name, path in prepared.files.items()}
+    files = put_files(services, prepared.definitions)
     with services.database.write() as session:
         if resume:
             unfinished = bisections.find_unfinished(session, digest)
@@ -148,21 +126,21 @@ def _prepare(
 ) -> _Prepared:
     """Check everything that can be checked without building; cheap checks first."""
     policy = make_policy(request)
-    recipe = _recipe(request.recipe, base_dir)
-    benchmark, files, digest = _benchmark(request.benchmark, base_dir)
-    policy = Policy(**{**asdict(policy), "better": benchmark.better})
-    source = _source(services, request.repository, allow_local)
-    mirror = open_mirror(source, services.settings.mirrors_dir, allow_local=True, progress=progress)
+    definitions = find_definitions(
+        services,
+        repository=request.repository,
+        recipe=request.recipe,
+        benchmark=request.benchmark,
+        base_dir=base_dir,
+        allow_local=allow_local,
+    )
+    mirror = open_mirror(
+        definitions.source, services.settings.mirrors_dir, allow_local=True, progress=progress
+    )
     candidates = _candidates(mirror, request)
-    parsed = parse_source(source, allow_local=True)
     return _Prepared(
-        source=parsed.url,
-        name=parsed.name.rsplit("-", 1)[0],
-        recipe=recipe,
-        benchmark=benchmark,
-        files=files,
-        benchmark_digest=digest,
-        policy=policy,
+        definitions=definitions,
+        policy=replace(policy, better=definitions.benchmark.better),
         candidates=candidates,
         relations={
             sha: [asdict(relation) for relation in found]
@@ -199,47 +177,6 @@ def make_policy(request: BisectionRequest) -> Policy:
     )
 
 
-def _recipe(given: str | dict[str, Any], base_dir: Path | None) -> Recipe:
-    if isinstance(given, dict):
-        return recipe_from_dict(given, "recipe")
-    return load_recipe(given, base_dir).recipe
-
-
-def _benchmark(
-    given: str | dict[str, Any], base_dir: Path | None
-) -> tuple[Benchmark, dict[str, Path], str]:
-    if isinstance(given, dict):
-        benchmark = benchmark_from_dict(given, "benchmark")
-        if benchmark.files:
-            raise BadInputError(
-                "a benchmark defined in the request can't name files: give the name of one that "
-                "the server knows",
-                field="benchmark.files",
-                value=list(benchmark.files),
-            )
-        return benchmark, {}, benchmark.digest({})
-    loaded: LoadedBenchmark = load_benchmark(given, base_dir)
-    files = {name: loaded.base_dir / name for name in loaded.files}
-    return loaded.benchmark, files, loaded.digest
-
-
-def _source(services: Services, repository: str, allow_local: bool) -> str:
-    """Return what to mirror: a repository known by name, one that is allowed, or any if local."""
-    known = known_repository(services, repository)
-    if known is not None:
-        return known.url
-    if allow_local or repository in services.settings.allowed_repositories:
-        return repository
-    with services.database.read() as session:
-        names = sorted(session.scalars(select(RepositoryRow.name)))
-    raise NotFoundError(
-        f"repository '{repository}' is not known to this server; known: "
-        f"{', '.join([*names, *services.settings.allowed_repositories]) or 'none'}",
-        field="repository",
-        value=repository,
-    )
-
-
 def _candidates(mirror: Mirror, request: BisectionRequest) -> Sequence[Candidate]:
     """Return the axis, earlier end first; for ``find = fix`` the bad end is the earlier one."""
     return mirror.candidates(
@@ -254,11 +191,12 @@ def _candidates(mirror: Mirror, request: BisectionRequest) -> Sequence[Candidate
 def _request_digest(prepared: _Prepared, request: BisectionRequest) -> str:
     return digest_of(
         {
-            "source": prepared.source,
+            "source": prepared.definitions.source,
             "ends": [prepared.candidates[0].sha, prepared.candidates[-1].sha],
-            "recipe": prepared.recipe.digest,
-            "benchmark": prepared.benchmark_digest,
+            "recipe": prepared.definitions.recipe.digest,
+            "benchmark": prepared.definitions.benchmark_digest,
             "policy": asdict(prepared.policy),
+            "prove": request.prove,
             "all_parents": request.all_parents,
             "paths": list(request.paths),
         }
@@ -274,28 +212,8 @@ def _insert(
 ) -> BisectionRow:
     earlier, later = prepared.candidates[0].sha, prepared.candidates[-1].sha
     fix = request.find is Find.FIX
-    recipe, benchmark = recipe_to_dict(prepared.recipe), benchmark_to_dict(prepared.benchmark)
-    repository_id = _remember_repository(session, prepared)
-    if session.get(RecipeRow, prepared.recipe.digest) is None:
-        session.add(
-            RecipeRow(
-                digest=prepared.recipe.digest,
-                name=prepared.recipe.name,
-                definition=recipe,
-                created_at=now(),
-            )
-        )
-    if session.get(BenchmarkRow, prepared.benchmark_digest) is None:
-        session.add(
-            BenchmarkRow(
-                digest=prepared.benchmark_digest,
-                name=prepared.benchmark.name,
-                definition=benchmark,
-                files=files,
-                created_at=now(),
-            )
-        )
-    session.flush()
+    definitions = prepared.definitions
+    repository_id, recipe, benchmark = store_definitions(session, definitions, files)
     row = BisectionRow(
         id=new_id(),
         state=BisectionState.QUEUED,
@@ -304,8 +222,8 @@ def _insert(
         repository_id=repository_id,
         good_sha=later if fix else earlier,
         bad_sha=earlier if fix else later,
-        recipe_digest=prepared.recipe.digest,
-        benchmark_digest=prepared.benchmark_digest,
+        recipe_digest=definitions.recipe.digest,
+        benchmark_digest=definitions.benchmark_digest,
         recipe=recipe,
         benchmark=benchmark,
         policy=asdict(prepared.policy),
@@ -317,23 +235,10 @@ def _insert(
     return row
 
 
-def _remember_repository(session: Session, prepared: _Prepared) -> str:
-    known = session.scalar(select(RepositoryRow).where(RepositoryRow.url == prepared.source))
-    if known is not None:
-        return known.id
-    name, number = prepared.name, 1
-    while session.scalar(select(RepositoryRow.id).where(RepositoryRow.name == name)):
-        number += 1
-        name = f"{prepared.name}-{number}"
-    row = RepositoryRow(id=new_id(), name=name, url=prepared.source, created_at=now())
-    session.add(row)
-    session.flush()
-    return row.id
-
-
 def _insert_candidates(session: Session, bisection_id: str, prepared: _Prepared) -> None:
     weights = path_weights(
-        [candidate.paths for candidate in prepared.candidates[1:]], prepared.recipe.relevance
+        [candidate.paths for candidate in prepared.candidates[1:]],
+        prepared.definitions.recipe.relevance,
     )
     session.execute(
         insert(CandidateRow),

@@ -48,6 +48,13 @@ Probe = Annotated[
 AllParents = Annotated[
     bool, typer.Option("--all-parents", help="All commits of merges, not first parents only.")
 ]
+Prove = Annotated[
+    bool,
+    typer.Option(
+        "--prove/--no-prove",
+        help="Prove each culprit: revert it on the bad end, pick it onto the good end.",
+    ),
+]
 Paths = Annotated[
     list[str] | None,
     typer.Option("--path", help="Only commits that touch this path; may be repeated."),

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from perfbisect.commands import options
+from perfbisect.commands.following import ProofLines
 from perfbisect.commands.showing import show_verdict
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError
@@ -39,6 +40,7 @@ def bisect(
     max_time: options.MaxTime = None,
     probe: options.Probe = 0,
     all_parents: options.AllParents = False,
+    prove: options.Prove = True,
     path: options.Paths = None,
     engine: Annotated[str, typer.Option(help="Where to build and run: local.")] = "local",
     host: options.HostName = None,
@@ -69,6 +71,7 @@ def bisect(
         max_time=max_time,
         probe=probe,
         all_parents=all_parents,
+        prove=prove,
         paths=tuple(path or ()),
     )
     settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
@@ -128,8 +131,8 @@ def conduct(services: Services, bisection_id: str) -> dict[str, Any]:
     from perfbisect.wiring import make_conductor
 
     conductor = make_conductor(services, only=[bisection_id])
-
-    interrupt = _Interrupt()
+    proofs = ProofLines(services, bisection_id, view.say)
+    interrupt = InterruptFlag()
 
     def follow() -> None:
         nonlocal last_event
@@ -137,6 +140,7 @@ def conduct(services: Services, bisection_id: str) -> dict[str, Any]:
             for event in queries.events_after(session, bisection_id, last_event):
                 last_event = event.id
                 view.on_event(event)
+        proofs.say_new()
         interrupt.check()
 
     with interrupt:
@@ -189,14 +193,14 @@ class Interrupted(Exception):
     """Ctrl-C or a polite kill, raised at a place where everything is stored."""
 
 
-class _Interrupt:
+class InterruptFlag:
     """Makes the first SIGINT or SIGTERM a flag, so that no write is torn; the second raises."""
 
     def __init__(self) -> None:
         self._asked = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Interrupt:
+    def __enter__(self) -> InterruptFlag:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._on_signal)
         return self

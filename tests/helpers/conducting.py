@@ -113,12 +113,16 @@ class FactorRunner:
         self._random = np.random.default_rng(3)
         self.trees: list[str] = []
 
+    def factor(self, names: list[str]) -> float:
+        """What the commits do together, on top of their own factors."""
+        return 1.0
+
     def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
         tree = request.wheel.read_text().splitlines()[1]
         self.trees.append(tree)
         (mirror,) = self._mirrors.glob("*.git")
         names = _git(mirror, "ls-tree", "--name-only", tree, "src/").split()
-        value = self._start
+        value = self._start * self.factor(names)
         for name in names:
             value *= float(_git(mirror, "cat-file", "blob", f"{tree}:{name}"))
         # Env switches of an arm are part of what is measured.

@@ -1,0 +1,173 @@
+"""What a request names: repository, recipe, benchmark. Checked first, stored with the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from perfbisect.config import (
+    benchmark_from_dict,
+    benchmark_to_dict,
+    load_benchmark,
+    load_recipe,
+    recipe_from_dict,
+    recipe_to_dict,
+)
+from perfbisect.core.recipe import Benchmark, Recipe
+from perfbisect.errors import BadInputError, NotFoundError
+from perfbisect.git.source import parse_source
+from perfbisect.services import Services, known_repository
+from perfbisect.store.database import new_id, now
+from perfbisect.store.tables import BenchmarkRow, RecipeRow, RepositoryRow
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """A repository's source, a recipe and a benchmark, all found to be right."""
+
+    #: URL or absolute path.
+    source: str
+    recipe: Recipe
+    benchmark: Benchmark
+    #: The benchmark's files: name -> path on this machine.
+    files: Mapping[str, Path]
+    #: name -> SHA-256 of each file.
+    hashes: Mapping[str, str]
+
+    @property
+    def benchmark_digest(self) -> str:
+        """Identity of what is measured, scripts included."""
+        return self.benchmark.digest(dict(self.hashes))
+
+    def with_env(self, env: Mapping[str, str]) -> Definitions:
+        """Return the same with further environment variables: another benchmark."""
+        if not env:
+            return self
+        changed = replace(self.benchmark, env={**self.benchmark.env, **env})
+        return replace(self, benchmark=changed)
+
+
+def find_definitions(
+    services: Services,
+    *,
+    repository: str,
+    recipe: str | dict[str, Any],
+    benchmark: str | dict[str, Any],
+    base_dir: Path | None,
+    allow_local: bool,
+) -> Definitions:
+    """Find and check what a request names.
+
+    Raises:
+        NotFoundError: nothing of that name.
+        BadInputError: a definition can't be right.
+    """
+    found_recipe = (
+        recipe_from_dict(recipe, "recipe")
+        if isinstance(recipe, dict)
+        else load_recipe(recipe, base_dir).recipe
+    )
+    found_benchmark, files, hashes = _benchmark(benchmark, base_dir)
+    source = _source(services, repository, allow_local)
+    return Definitions(
+        source=parse_source(source, allow_local=True).url,
+        recipe=found_recipe,
+        benchmark=found_benchmark,
+        files=files,
+        hashes=hashes,
+    )
+
+
+def _benchmark(
+    given: str | dict[str, Any], base_dir: Path | None
+) -> tuple[Benchmark, dict[str, Path], dict[str, str]]:
+    if isinstance(given, dict):
+        benchmark = benchmark_from_dict(given, "benchmark")
+        if benchmark.files:
+            raise BadInputError(
+                "a benchmark defined in the request can't name files: give the name of one that "
+                "the server knows",
+                field="benchmark.files",
+                value=list(benchmark.files),
+            )
+        return benchmark, {}, {}
+    loaded = load_benchmark(given, base_dir)
+    return loaded.benchmark, {n: loaded.base_dir / n for n in loaded.files}, dict(loaded.files)
+
+
+def _source(services: Services, repository: str, allow_local: bool) -> str:
+    """Return what to mirror: a repository known by name, one that is allowed, or any if local."""
+    known = known_repository(services, repository)
+    if known is not None:
+        return known.url
+    if allow_local or repository in services.settings.allowed_repositories:
+        return repository
+    with services.database.read() as session:
+        names = sorted(session.scalars(select(RepositoryRow.name)))
+    raise NotFoundError(
+        f"repository '{repository}' is not known to this server; known: "
+        f"{', '.join([*names, *services.settings.allowed_repositories]) or 'none'}",
+        field="repository",
+        value=repository,
+    )
+
+
+def put_files(services: Services, definitions: Definitions) -> dict[str, str]:
+    """Store the benchmark's files as artifacts; return name -> key.
+
+    Files go first: an artifact nobody refers to does no harm, a reference to nothing would.
+    """
+    return {name: services.artifacts.put(path) for name, path in definitions.files.items()}
+
+
+def store_definitions(
+    session: Session, definitions: Definitions, files: Mapping[str, str]
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Store what is new of the definitions.
+
+    Returns:
+        the repository's id, and recipe and benchmark as JSON.
+    """
+    recipe = recipe_to_dict(definitions.recipe)
+    benchmark = benchmark_to_dict(definitions.benchmark)
+    if session.get(RecipeRow, definitions.recipe.digest) is None:
+        session.add(
+            RecipeRow(
+                digest=definitions.recipe.digest,
+                name=definitions.recipe.name,
+                definition=recipe,
+                created_at=now(),
+            )
+        )
+    if session.get(BenchmarkRow, definitions.benchmark_digest) is None:
+        session.add(
+            BenchmarkRow(
+                digest=definitions.benchmark_digest,
+                name=definitions.benchmark.name,
+                definition=benchmark,
+                files=dict(files),
+                created_at=now(),
+            )
+        )
+    session.flush()
+    return _remember_repository(session, definitions.source), recipe, benchmark
+
+
+def _remember_repository(session: Session, source: str) -> str:
+    known = session.scalar(select(RepositoryRow).where(RepositoryRow.url == source))
+    if known is not None:
+        return known.id
+    stem = parse_source(source, allow_local=True).name.rsplit("-", 1)[0]
+    name, number = stem, 1
+    while session.scalar(select(RepositoryRow.id).where(RepositoryRow.name == name)):
+        number += 1
+        name = f"{stem}-{number}"
+    row = RepositoryRow(id=new_id(), name=name, url=source, created_at=now())
+    session.add(row)
+    session.flush()
+    return row.id

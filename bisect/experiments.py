@@ -1,0 +1,282 @@
+"""From a request to an experiment ready to be conducted: every revision is resolved first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from perfbisect.arms import PreparedArm, change_for, insert_arm, prepare_arm
+from perfbisect.core.recipe import digest_of
+from perfbisect.core.revision import Action, Change, Revision
+from perfbisect.core.states import BisectionState, ExperimentKind
+from perfbisect.definitions import Definitions, find_definitions, put_files, store_definitions
+from perfbisect.errors import BadInputError, ConflictError
+from perfbisect.git.prerequisites import PickSet
+from perfbisect.history import Mirror, open_mirror
+from perfbisect.requests import ArmRequest, ExperimentRequest
+from perfbisect.services import Services
+from perfbisect.store import bisections
+from perfbisect.store.database import new_id, now
+from perfbisect.store.jobs import experiment
+from perfbisect.store.tables import ArmRow, ExperimentRow
+from perfbisect.submission import Progress
+from perfbisect.units import parse_duration, parse_percent
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedExperiment:
+    """An experiment in the database."""
+
+    id: str
+    #: An unfinished experiment of the same request was found and goes on.
+    resumed: bool
+    arms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    definitions: Definitions
+    arms: tuple[PreparedArm, ...]
+    policy: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    kind: ExperimentKind
+
+
+def submit_experiment(
+    services: Services,
+    request: ExperimentRequest,
+    *,
+    requested_by: str,
+    origin: str,
+    idempotency_key: str | None = None,
+    base_dir: Path | None = None,
+    allow_local: bool = False,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> SubmittedExperiment:
+    """Check a request and store it as an experiment that is ready to be conducted.
+
+    Args: as ``submission.submit``.
+
+    Raises:
+        BadInputError: the request can't be right, or the reference can't be applied.
+        ConflictError: the key was used for another request.
+        TransientError: the repository can't be reached.
+    """
+    known = _by_key(services, request, idempotency_key)
+    if known is not None:
+        return known
+    prepared = _prepare(services, request, base_dir, allow_local, progress)
+    digest = _digest(prepared)
+    files = put_files(services, prepared.definitions)
+    with services.database.write() as session:
+        if resume:
+            unfinished = session.scalars(
+                select(ExperimentRow)
+                .where(
+                    ExperimentRow.request_digest == digest,
+                    ExperimentRow.state != BisectionState.FINISHED,
+                )
+                .order_by(ExperimentRow.created_at.desc())
+            ).first()
+            if unfinished is not None:
+                return SubmittedExperiment(unfinished.id, True, len(prepared.arms))
+        repository_id, recipe, benchmark = store_definitions(session, prepared.definitions, files)
+        row = ExperimentRow(
+            id=new_id(),
+            kind=prepared.kind,
+            state=BisectionState.QUEUED,
+            request=request.model_dump(mode="json"),
+            request_digest=digest,
+            idempotency_key=idempotency_key,
+            repository_id=repository_id,
+            recipe_digest=prepared.definitions.recipe.digest,
+            benchmark_digest=prepared.definitions.benchmark_digest,
+            recipe=recipe,
+            benchmark=benchmark,
+            policy=dict(prepared.policy),
+            plan=dict(prepared.plan),
+            requested_by=requested_by,
+            origin=origin,
+            created_at=now(),
+            active_seconds=0.0,
+        )
+        session.add(row)
+        session.flush()
+        for position, arm in enumerate(prepared.arms):
+            own = prepared.definitions.with_env(arm.env)
+            store_definitions(session, own, files)
+            insert_arm(session, row.id, position, arm, own.benchmark_digest)
+        bisections.add_event(session, experiment(row.id), "submitted", {})
+    return SubmittedExperiment(row.id, False, len(prepared.arms))
+
+
+def _by_key(
+    services: Services, request: ExperimentRequest, key: str | None
+) -> SubmittedExperiment | None:
+    if key is None:
+        return None
+    with services.database.read() as session:
+        row = session.scalar(select(ExperimentRow).where(ExperimentRow.idempotency_key == key))
+        if row is None:
+            return None
+        if row.request != request.model_dump(mode="json"):
+            raise ConflictError(
+                "this Idempotency-Key was used for another request; send a new key",
+                field="Idempotency-Key",
+                value=key,
+            )
+        arms = session.scalars(select(ArmRow.position).where(ArmRow.experiment_id == row.id)).all()
+        return SubmittedExperiment(row.id, False, len(arms))
+
+
+def _digest(prepared: _Prepared) -> str:
+    return digest_of(
+        {
+            "source": prepared.definitions.source,
+            "recipe": prepared.definitions.recipe.digest,
+            "benchmark": prepared.definitions.benchmark_digest,
+            "policy": dict(prepared.policy),
+            "plan": dict(prepared.plan),
+            "kind": prepared.kind,
+            "arms": [[arm.tree, str(arm.revision), dict(arm.env)] for arm in prepared.arms],
+        }
+    )
+
+
+def _prepare(
+    services: Services,
+    request: ExperimentRequest,
+    base_dir: Path | None,
+    allow_local: bool,
+    progress: Progress | None,
+) -> _Prepared:
+    max_seconds = parse_duration(request.max_time, "max_time") if request.max_time else None
+    effect = parse_percent(request.min_effect, "min_effect")
+    definitions = find_definitions(
+        services,
+        repository=request.repository,
+        recipe=request.recipe,
+        benchmark=request.benchmark,
+        base_dir=base_dir,
+        allow_local=allow_local,
+    )
+    mirror = open_mirror(
+        definitions.source, services.settings.mirrors_dir, allow_local=True, progress=progress
+    )
+    against = request.against or ArmRequest(base=request.arms[0].base)
+    reference = replace(_arm(mirror, against, None), role={"kind": "reference"})
+    if reference.tree is None:
+        raise BadInputError(
+            f"the reference '{reference.revision}' can't be applied: {_why(reference.problem)}",
+            field="against",
+            value=str(reference.revision),
+        )
+    policy = {
+        "better": definitions.benchmark.better,
+        "min_effect": effect,
+        "max_runs": request.max_runs,
+        "max_seconds": max_seconds,
+    }
+    if request.minimise_reverts:
+        plan = _minimisation(mirror, request)
+        return _Prepared(definitions, (reference,), policy, plan, ExperimentKind.MINIMISE_REVERTS)
+    arms = tuple(_arm_or_pick_set(mirror, arm, request.with_prerequisites) for arm in request.arms)
+    return _Prepared(definitions, (reference, *arms), policy, {}, ExperimentKind.TRY)
+
+
+def _minimisation(mirror: Mirror, request: ExperimentRequest) -> dict[str, Any]:
+    """Return base and suspects, newest first: the order in which reverts conflict least."""
+    (arm, *more) = request.arms
+    if more or arm.pick or arm.patch or not arm.revert:
+        raise BadInputError(
+            "minimise_reverts needs one arm with the reverts to choose from, and no other change",
+            field="minimise_reverts",
+            value=True,
+        )
+    commits = [mirror.resolve(ref, "revert") for ref in dict.fromkeys(arm.revert)]
+    newest_first = sorted(commits, key=lambda commit: commit.committed_at, reverse=True)
+    base = mirror.resolve(arm.base, "base")
+    return {"base": base.sha, "suspects": [commit.sha for commit in newest_first]}
+
+
+def _arm(mirror: Mirror, wanted: ArmRequest, against: int | None) -> PreparedArm:
+    patches = {f"patch-{number}.diff": text.encode() for number, text in enumerate(wanted.patch, 1)}
+    revision = Revision(
+        mirror.resolve(wanted.base, "base").sha,
+        (
+            *(_change(mirror, Action.REVERT, ref) for ref in wanted.revert),
+            *(_change(mirror, Action.PICK, ref) for ref in wanted.pick),
+            *(Change(Action.PATCH, name) for name in patches),
+        ),
+    )
+    return prepare_arm(
+        mirror,
+        wanted.name or _name(wanted),
+        revision,
+        against=against,
+        env=wanted.env,
+        role={"kind": "arm"},
+        patches=patches,
+    )
+
+
+def _change(mirror: Mirror, action: Action, ref: str) -> Change:
+    return change_for(mirror, action, mirror.resolve(ref, action.value).sha)
+
+
+def _name(wanted: ArmRequest) -> str:
+    """Return the arm as people say it."""
+    words = [wanted.base]
+    words += [f"revert {ref}" for ref in wanted.revert]
+    words += [f"pick {ref}" for ref in wanted.pick]
+    words += [f"{len(wanted.patch)} patches"] if wanted.patch else []
+    words += [f"{key}={value}" for key, value in wanted.env.items()]
+    return ", ".join(words)
+
+
+def _arm_or_pick_set(mirror: Mirror, wanted: ArmRequest, with_prerequisites: bool) -> PreparedArm:
+    """Return the arm; where its one pick conflicts, with the smallest set that makes it apply."""
+    arm = _arm(mirror, wanted, 0)
+    conflicts = arm.problem is not None and arm.problem["kind"] == "conflict"
+    if not (with_prerequisites and conflicts):
+        return arm
+    if len(wanted.pick) != 1 or wanted.revert or wanted.patch:
+        raise BadInputError(
+            "with_prerequisites needs arms with one pick and no other change",
+            field="with_prerequisites",
+            value=True,
+        )
+    found = mirror.prerequisites(wanted.base, wanted.pick[0])
+    if not isinstance(found, PickSet):
+        problem = {**(arm.problem or {}), "nearest_miss": _as_json(found)}
+        return replace(arm, problem=problem)
+    role = {"kind": "pick_set", "prerequisites": [_as_json(p) for p in found.prerequisites]}
+    return replace(arm, revision=found.revision, tree=found.tree, problem=None, role=role)
+
+
+def _as_json(value: Any) -> dict[str, Any]:
+    """Return a dataclass as JSON; moments and paths become text."""
+    return {key: _plain(each) for key, each in asdict(value).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _why(problem: Mapping[str, Any] | None) -> str:
+    """Return a problem in words."""
+    if problem is None:
+        return "unknown"
+    if problem["kind"] == "empty":
+        return f"'{problem['change']}' changes nothing: {problem['why']}"
+    files = ", ".join(file["path"] for file in problem["files"][:5])
+    return f"'{problem['change']}' conflicts in {files}"
