@@ -164,7 +164,9 @@ class Client:
                 source.response.read()
                 raise error_of(source.response)
             for item in source.iter_sse():
-                if item.id.isdecimal():
+                # A comment (the server's ping) comes out as an event without data, and with the
+                # id of the event before it.
+                if item.data and item.id.isdecimal():
                     yield Event(int(item.id), item.event, item.json())
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:

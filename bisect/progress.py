@@ -76,6 +76,8 @@ class ProgressModel:
     in_flight: dict[str, InFlight] = field(default_factory=dict)
     #: position -> ``measured``, ``built`` or ``broken``.
     positions: dict[int, str] = field(default_factory=dict)
+    #: position -> commit, as far as events told, where the axis does not know it.
+    learnt: dict[int, str] = field(default_factory=dict)
     belief: Mapping[str, Any] = field(default_factory=dict)
     decisions: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_DECISIONS))
     build_seconds: list[float] = field(default_factory=list)
@@ -86,9 +88,9 @@ class ProgressModel:
         """Return ``17 (1a2b3c4d5e)``."""
         if position is None:
             return "?"
-        if 0 <= position < len(self.axis):
-            return f"{position} ({short(self.axis[position][0])})"
-        return str(position)
+        known = self.axis[position][0] if 0 <= position < len(self.axis) else ""
+        sha = known or self.learnt.get(position, "")
+        return f"{position} ({short(sha)})" if sha else str(position)
 
     def apply(self, event: EventLike, at: float) -> str:
         """Take an event in; return a line about it for a log, or an empty string.
@@ -110,6 +112,8 @@ class ProgressModel:
     def _started(self, what: str, data: Mapping[str, Any], at: float) -> str:
         work = InFlight(what, int(data["position"]), str(data.get("host") or ""), at)
         self.in_flight[str(data[f"{what}_id"])] = work
+        if data.get("sha"):
+            self.learnt[work.position] = str(data["sha"])
         # The decision that led to it has had its line.
         return ""
 

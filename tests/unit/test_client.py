@@ -121,6 +121,18 @@ def test_following_ends_with_the_bisection() -> None:
         ]
 
 
+def test_pings_are_no_events() -> None:
+    """The comments that keep a quiet stream open are passed over, between and after events."""
+    answer = stream((1, "started", {}), (2, "finished", {}))
+    text = answer.text.replace("id: 2", ": ping - 07:50\n\n: ping - 07:51\n\nid: 2")
+    quiet = httpx.Response(200, text=": ping\n\n" + text, headers=answer.headers)
+    with client(lambda request: quiet) as it:
+        assert [(event.id, event.kind) for event in it.follow("01A")] == [
+            (1, "started"),
+            (2, "finished"),
+        ]
+
+
 def test_following_survives_a_broken_stream() -> None:
     """After a lost connection the stream goes on behind the last event seen, none twice."""
     asked: list[str] = []

@@ -48,6 +48,14 @@ def test_builds_and_runs_are_counted() -> None:
     assert (progress.builds_done, progress.runs_done, progress.in_flight) == (1, 1, {})
 
 
+def test_commits_are_learnt_from_events() -> None:
+    """A follower that does not know the axis names a commit once an event told it."""
+    progress = ProgressModel(axis=[("", "")] * 11)
+    assert progress.name(3) == "3"
+    progress.apply(build_events(3)[0], 0.0)
+    assert progress.name(3) == f"3 ({SHAS[3][:10]})"
+
+
 def test_a_failed_build_tells_its_cause() -> None:
     """A commit that can't be built is marked on the axis and its cause is in the log line."""
     progress = model()
