@@ -11,11 +11,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perfbisect.core.relations import Relation
-from perfbisect.core.revision import Revision
+from perfbisect.core.revision import Action, Change, Revision
 from perfbisect.core.states import Find
-from perfbisect.git import axis, checkout, kinship, mirroring, resolving, revisions
+from perfbisect.git import (
+    axis,
+    checkout,
+    kinship,
+    mirroring,
+    prerequisites,
+    resolving,
+    revisions,
+)
 from perfbisect.git.axis import same_wheel
 from perfbisect.git.merging import ConflictFile
+from perfbisect.git.prerequisites import NearestMiss, PickSet
 from perfbisect.git.process import Git, Progress
 from perfbisect.git.revisions import Conflict, Empty, Resolved
 from perfbisect.git.source import Source, parse_source
@@ -29,6 +38,8 @@ __all__ = [
     "DiffText",
     "Empty",
     "Mirror",
+    "NearestMiss",
+    "PickSet",
     "Resolved",
     "open_mirror",
     "same_wheel",
@@ -148,6 +159,37 @@ class Mirror:
             BadInputError: an unknown commit, a merge without its parent, or no patch at all.
         """
         return revisions.resolve_revision(self.path, revision, self.resolve, patches or {})
+
+    def prerequisites(
+        self,
+        base: CommitInfo | str,
+        fix: str,
+        *,
+        parent: int | None = None,
+        max_seconds: float = 120.0,
+        progress: Progress | None = None,
+    ) -> PickSet | NearestMiss:
+        """Return a smallest set of earlier commits with which ``fix`` can be picked onto ``base``.
+
+        Smallest: no member can be left out. Each member applies where it stands, too.
+
+        Args:
+            parent: for a fix that is a merge, the parent against which it is seen.
+            max_seconds: how long to look; what was found by then is returned, or the nearest miss.
+            progress: is told how far it is.
+
+        Raises:
+            BadInputError: an unknown commit, a merge without its parent, a fix that the base
+                contains, or histories without a common commit.
+        """
+        return prerequisites.find_prerequisites(
+            self.path,
+            self._as_commit(base, "base"),
+            Change(Action.PICK, fix, parent),
+            self.resolve,
+            max_seconds=max_seconds,
+            progress=progress,
+        )
 
     def checkout_tree(self, tree: str, commit: str, dest: Path) -> None:
         """Write a tree into ``dest`` with a real ``.git``; see ``git.checkout.checkout_tree``.

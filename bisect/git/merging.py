@@ -75,11 +75,14 @@ class Merger:
             self._writer = None
         self._scratch.cleanup()
 
-    def merge(self, base: str, ours: str, theirs: str, labels: tuple[str, str]) -> Merged:
+    def merge(
+        self, base: str, ours: str, theirs: str, labels: tuple[str, str] | None = None
+    ) -> Merged:
         """Apply the difference from tree ``base`` to tree ``theirs`` to tree ``ours``.
 
         Args:
-            labels: what the two sides are called in the hunks of a conflict.
+            labels: what the two sides are called in the hunks of a conflict; None: no hunks are
+                read, only which files conflict.
         """
         if base in (ours, theirs):
             # One side changed nothing: the other is the answer.
@@ -94,6 +97,8 @@ class Merger:
         if done.returncode == 0:
             return Merged(done.stdout.rstrip(b"\0").decode())
         tree, kinds = _read_conflicts(done.stdout)
+        if labels is None:
+            return Merged(tree, tuple(ConflictFile(path, kind) for path, kind in kinds.items()))
         names = {left: labels[0], right: labels[1]}
         return Merged(tree, self._conflicts(tree, kinds, names))
 
