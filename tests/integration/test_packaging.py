@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from perfbisect.config import PRESETS_DIR
 from perfbisect.resources import dockerfiles_dir, migrations_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,11 @@ def travelling() -> set[str]:
             for path in migrations_dir().rglob("*.py")
         ),
         "perfbisect/_data/migrations/script.py.mako",
+        *(
+            f"perfbisect/presets/{path.relative_to(PRESETS_DIR)}"
+            for path in PRESETS_DIR.rglob("*")
+            if path.suffix in (".py", ".toml")
+        ),
     }
 
 
