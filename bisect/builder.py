@@ -14,7 +14,7 @@ from perfbisect.building.artifacts import NoResultError, result_of, sha256_of
 from perfbisect.building.bazel_binaries import BazelBinaries
 from perfbisect.building.checkout import Checkout, remove, slot, sync_tree
 from perfbisect.building.docker_place import DockerPlace, toolchain_of
-from perfbisect.building.failures import classify_file
+from perfbisect.building.failures import classify, read_log
 from perfbisect.building.images import Images
 from perfbisect.building.local_place import LocalPlace
 from perfbisect.building.place import Directories, Place, Step, StepResult, Stopped
@@ -226,18 +226,19 @@ def _run(step: Step, place: Place, request: BuildRequest, timeout: float) -> Non
         raise CancelledWork
     if result.returncode == 0 and not result.timed_out and not result.log_error:
         return
-    raise Stopped(_why(step, result, request, start))
+    raise Stopped(_why(step, place, result, request, start))
 
 
-def _why(step: Step, result: StepResult, request: BuildRequest, start: int) -> Failure:
+def _why(
+    step: Step, place: Place, result: StepResult, request: BuildRequest, start: int
+) -> Failure:
     recipe = request.recipe
     network = recipe.network or not recipe.docker
     if result.log_error:
         cause = f"the log can't be written: {result.log_error}"
         return Failure(FailureKind.TRANSIENT, cause, advice="Free space where the logs are.")
-    told = classify_file(
-        request.log_path,
-        start,
+    told = classify(
+        read_log(request.log_path, start, root=place.paths.src),
         summary=f"'{_shortened(step.shown)}' ended with status {result.returncode}",
         network_allowed=network,
     )

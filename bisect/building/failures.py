@@ -19,6 +19,8 @@ TELLING_LINES = 12
 #: Lines shown after the first telling one: notes, carets, includes.
 _CONTEXT = 4
 _LONGEST_LINE = 400
+#: Of each line, only so much is looked at: a minified megabyte would cost minutes.
+_LONGEST_MATCHED = 2000
 _LONGEST_CAUSE = 200
 
 
@@ -66,6 +68,7 @@ def classify(
         summary: cause where no pattern matches.
         network_allowed: whether the build had a network to fail.
     """
+    log = "\n".join(line[:_LONGEST_MATCHED] for line in log.splitlines())
     for entry in patterns():
         match = entry.pattern.search(log)
         if match is None:
@@ -82,12 +85,17 @@ def classify(
     return Failure(otherwise, summary, last_lines(log))
 
 
-def classify_file(path: Path, start: int, **options: object) -> Failure:
-    """Like ``classify``, on what was appended to a log file after byte ``start``."""
+def read_log(path: Path, start: int, *, root: str) -> str:
+    """Return what was appended to a log file after byte ``start``.
+
+    Args:
+        path: of the log.
+        start: byte to start from.
+        root: of the tree; files in it are named from there.
+    """
     with path.open("rb") as file:
         file.seek(start)
-        text = file.read().decode(errors="replace")
-    return classify(text, **options)  # type: ignore[arg-type]
+        return file.read().decode(errors="replace").replace(f"{root}/", "")
 
 
 def last_lines(log: str) -> tuple[str, ...]:
@@ -98,7 +106,7 @@ def last_lines(log: str) -> tuple[str, ...]:
 
 def _filled(cause: str, groups: Mapping[str, str | None]) -> str:
     known = {name: (value or "").strip() for name, value in groups.items()}
-    return cause.format_map(known)[:_LONGEST_CAUSE]
+    return cause.format_map(known).rstrip(" :")[:_LONGEST_CAUSE]
 
 
 def _lines_at(log: str, pattern: re.Pattern[str]) -> tuple[str, ...]:
