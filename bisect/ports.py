@@ -6,7 +6,7 @@ Requests and results are plain and picklable, so that an engine may carry them t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,6 +58,8 @@ class Failure:
     lines: tuple[str, ...] = ()
     advice: str = ""
     seconds: float = 0.0
+    #: It would fail like this every time, whatever the host: no need to see it twice.
+    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,9 @@ class RunRequest:
     #: Options of ``uv pip install``, such as those that install dependencies as they were at a
     #: moment (``packages.dating_options``). Part of the environment's identity, and recorded.
     install_options: tuple[str, ...] = ()
+    #: A published wheel (``packages.Published.to_dict``) that is fetched just before the run:
+    #: ``wheel`` is no more than its name until then.
+    published: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

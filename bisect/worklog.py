@@ -26,7 +26,7 @@ MAX_REJECTED = 20
 #: Permanent failures of a position's runs before it counts as broken: one crash may be chance.
 MAX_CRASHES = 2
 #: Guesses of a build's seconds until one was seen.
-FIRST_BUILD_SECONDS = {
+FIRST_BUILD_SECONDS: dict[str, float] = {
     RecipeKind.BAZEL: 3600.0,
     RecipeKind.PIP_WHEEL: 60.0,
     RecipeKind.COMMAND: 60.0,
@@ -79,7 +79,8 @@ def broken_positions(
         if run.failure_kind is FailureKind.PERMANENT:
             crashes[representative(run.position)].append(run)
     for position, failed in crashes.items():
-        if len(failed) >= MAX_CRASHES and len(failed) > measured[position]:
+        enough = 1 if any(run.certain for run in failed) else MAX_CRASHES
+        if len(failed) >= enough and len(failed) > measured[position]:
             broken.add(position)
             failures[position] = _as_trouble(failed[-1], "benchmark")
     return broken, failures
@@ -178,7 +179,8 @@ def costs(session: Session, row: BisectionRow | ExperimentRow) -> Costs:
         .order_by(RunRow.id.desc())
         .limit(20)
     ).all()
-    first_build = FIRST_BUILD_SECONDS[RecipeKind(row.recipe["kind"])]
+    # Published wheels alone: nothing is built.
+    first_build = FIRST_BUILD_SECONDS.get(row.recipe["kind"], 0.0)
     first_run = FIRST_RUN_SHARE * float(row.benchmark.get("timeout", 900.0))
     return Costs(build_seconds=_median(builds, first_build), run_seconds=_median(runs, first_run))
 

@@ -284,7 +284,9 @@ class _Installation:
             cause = f"{cause}: killed after {format_duration(result.seconds)}"
         if result.timed_out or _is_outside(result, network=network):
             kind = FailureKind.TRANSIENT
-        return failed(kind, cause, output=result.tail, seconds=result.seconds)
+        # An environment is made from the same files each time: a second try would tell nothing.
+        certain = kind is FailureKind.PERMANENT
+        return failed(kind, cause, output=result.tail, seconds=result.seconds, certain=certain)
 
 
 def _is_outside(result: ProcessResult, *, network: bool = True) -> bool:

@@ -26,9 +26,10 @@ def failed(
     output: str = "",
     advice: str = "",
     seconds: float = 0.0,
+    certain: bool = False,
 ) -> RunFailed:
     """Return the exception of a failure that shows the last lines of ``output``."""
-    return RunFailed(Failure(kind, cause, last_lines(output), advice, seconds))
+    return RunFailed(Failure(kind, cause, last_lines(output), advice, seconds, certain))
 
 
 def last_lines(output: str, count: int = LAST_LINES) -> tuple[str, ...]:

@@ -164,7 +164,9 @@ class Conducted:
     #: Digest of the request with its revisions resolved: the same command finds its own work.
     request_digest: Mapped[str] = mapped_column(String(64), index=True)
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
-    repository_id: Mapped[str] = mapped_column(ForeignKey("repositories.id"), index=True)
+    #: Null: published wheels alone, of a package.
+    repository_id: Mapped[str | None] = mapped_column(ForeignKey("repositories.id"), index=True)
+    #: Names what wheels are made by, or where they come from (see ``perfbisect.wheel_axis``).
     recipe_digest: Mapped[str] = mapped_column(ForeignKey("recipes.digest"), index=True)
     benchmark_digest: Mapped[str] = mapped_column(ForeignKey("benchmarks.digest"), index=True)
     #: Recipe in full: time limits and prior are not part of the digest.
@@ -197,6 +199,8 @@ class BisectionRow(Conducted, Base):
 
     good_sha: Mapped[str] = mapped_column(String(64))
     bad_sha: Mapped[str] = mapped_column(String(64))
+    #: Package and index of the published wheels, and what of them is not on the axis; null: none.
+    published: Mapped[dict[str, Any] | None]
     #: What the points say now, for charts: levels, step probabilities, threshold, offsets.
     belief: Mapped[dict[str, Any] | None]
 
@@ -241,7 +245,10 @@ class ArmRow(Base):
 
 
 class CandidateRow(Base):
-    """A position of a bisection's axis; position 0 is the earlier end."""
+    """A position of a bisection's axis; position 0 is the earlier end.
+
+    On an axis of published wheels, ``sha`` is the version and ``tree`` the SHA-256 of its file.
+    """
 
     __tablename__ = "candidates"
     __table_args__ = (Index("ix_candidates_sha", "sha"),)
@@ -300,7 +307,7 @@ class BuildRow(Base):
 
 
 class WheelRow(Base):
-    """A built artifact of (tree, recipe)."""
+    """A built artifact of (tree, recipe), or a published one that stands for it."""
 
     __tablename__ = "wheels"
     __table_args__ = (UniqueConstraint("tree", "recipe_digest"),)
@@ -313,8 +320,10 @@ class WheelRow(Base):
     filename: Mapped[str] = mapped_column(Text)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
     size: Mapped[int] = mapped_column(BigInteger)
-    #: Key in the artifact store.
+    #: Key in the artifact store; empty: a published file, downloaded when it is run.
     artifact: Mapped[str] = mapped_column(String(200))
+    #: The published file (see ``perfbisect.packages.Published``); null: built here.
+    published: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime]
 
 
@@ -345,6 +354,8 @@ class RunRow(Base):
     cause: Mapped[str] = mapped_column(Text, default="")
     advice: Mapped[str] = mapped_column(Text, default="")
     lines: Mapped[list[Any]]
+    #: It would fail like this every time: the wheel itself is unusable.
+    certain: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -167,6 +167,8 @@ def _close(row: BuildRow | RunRow, result: BuildSuccess | RunSuccess | Failure |
         return
     row.state = WorkState.FAILED
     row.failure_kind = result.kind
+    if isinstance(row, RunRow):
+        row.certain = result.certain
     row.cause = result.cause
     row.advice = result.advice
     row.lines = list(result.lines)
