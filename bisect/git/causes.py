@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfbisect.git.merging import ConflictFile
 from perfbisect.git.process import Git
-from perfbisect.git.values import CommitInfo
+from perfbisect.git.values import BareCommit
 
 #: Most places of one file that are looked into.
 _MOST_PLACES = 100
@@ -44,7 +44,7 @@ class Causes:
         self._base = base
         self._compared: dict[tuple[str, str], tuple[_Hunk, ...]] = {}
 
-    def by_lines(self, commit: CommitInfo, tree: str, files: Sequence[ConflictFile]) -> set[str]:
+    def by_lines(self, commit: BareCommit, tree: str, files: Sequence[ConflictFile]) -> set[str]:
         """Return who wrote or removed the lines that ``commit`` meets otherwise in ``tree``.
 
         Args:
@@ -60,14 +60,14 @@ class Causes:
             found |= self._removers(commit.parents[0], file.path, gone)
         return found
 
-    def by_files(self, commit: CommitInfo, tree: str, files: Sequence[ConflictFile]) -> set[str]:
+    def by_files(self, commit: BareCommit, tree: str, files: Sequence[ConflictFile]) -> set[str]:
         """Return who touched the conflicting files at all; arguments as in ``by_lines``."""
         paths = [f":(literal){file.path}" for file in files]
         log = ("log", "--no-merges", "--format=%H", f"{commit.sha}^@", f"^{self._base}", "--")
         return set(self._git.text(*log, *paths).split())
 
     def _differing(
-        self, commit: CommitInfo, tree: str, path: str
+        self, commit: BareCommit, tree: str, path: str
     ) -> tuple[list[tuple[int, int]], list[str]]:
         """Return the places, in the parent's lines, that ``commit`` needs and ``tree`` lacks.
 

@@ -21,7 +21,7 @@ from perfbisect.git.log import read_commits
 from perfbisect.git.merging import ConflictFile, Merger
 from perfbisect.git.process import Git, Progress
 from perfbisect.git.revisions import Conflict, Delta, Resolve, read_delta
-from perfbisect.git.values import CommitInfo
+from perfbisect.git.values import BareCommit, CommitInfo
 
 #: Most commits taken together while the set grows.
 MOST_COMMITS = 400
@@ -110,7 +110,7 @@ def find_prerequisites(
         )
 
 
-def _between(git: Git, base: CommitInfo, fix: CommitInfo) -> list[CommitInfo]:
+def _between(git: Git, base: CommitInfo, fix: BareCommit) -> list[CommitInfo]:
     """Return the commits that the fix builds on and the base has not, without merges, oldest first.
 
     Raises:
@@ -279,7 +279,7 @@ class _Search:
         merged = self._merger.merge(before, tree, after)
         return merged.conflicts or merged.tree
 
-    def _before(self, commit: CommitInfo) -> str:
+    def _before(self, commit: BareCommit) -> str:
         if not commit.parents:
             return self._git.text("hash-object", "-t", "tree", "-w", "--stdin")
         parent = commit.parents[0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
 from perfbisect.errors import BadInputError, InternalError, did_you_mean
 from perfbisect.git.log import read_commits
 from perfbisect.git.mirroring import fetch_commit
-from perfbisect.git.process import Git, check_argument
+from perfbisect.git.process import Git, GitError, check_argument
 from perfbisect.git.source import Source
 from perfbisect.git.values import CommitInfo
 
@@ -31,6 +32,9 @@ def resolve(path: Path, source: Source | None, rev: str, field: str) -> CommitIn
     """
     check_argument(rev, field)
     git = Git(path)
+    if is_full_sha(rev):
+        with contextlib.suppress(GitError):
+            return commit_info(git, rev)
     sha = _look_up(git, rev) or _elsewhere(git, path, source, rev)
     if sha is None:
         raise _unknown(path, source, rev, field)

@@ -10,15 +10,16 @@ from perfbisect.core.revision import Action, Change, Revision
 from perfbisect.errors import BadInputError
 from perfbisect.git.axis import is_ancestor
 from perfbisect.git.merging import ConflictFile, Merger
+from perfbisect.git.objects import Objects
 from perfbisect.git.patching import LARGEST_PATCH, apply_patch
-from perfbisect.git.process import Git
-from perfbisect.git.values import CommitInfo
+from perfbisect.git.process import Git, check_argument
+from perfbisect.git.values import BareCommit
 
 #: Most changes of one revision.
 MOST_CHANGES = 500
 
 #: Reads a revision's commit: (what was typed, field) -> commit.
-Resolve = Callable[[str, str], CommitInfo]
+Resolve = Callable[[str, str], BareCommit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Delta:
 
     before: str
     after: str
-    commit: CommitInfo
+    commit: BareCommit
 
 
 def resolve_revision(
@@ -64,9 +65,12 @@ def resolve_revision(
     revision: Revision,
     resolve: Resolve,
     patches: Mapping[str, bytes],
-    merger: Merger | None = None,
 ) -> Resolved | Conflict | Empty:
-    """Return the tree of a revision; see ``Mirror.resolve_revision``."""
+    """Return the tree of a revision; see ``Mirror.resolve_revision``.
+
+    Args:
+        resolve: asked about what is not plainly a commit of the mirror; finds or explains it.
+    """
     if len(revision.changes) > MOST_CHANGES:
         raise BadInputError(
             f"changes: a revision has at most {MOST_CHANGES} changes, this has "
@@ -74,9 +78,21 @@ def resolve_revision(
             field="changes",
             value=len(revision.changes),
         )
-    if merger is None:
-        with Merger(path) as own:
-            return resolve_revision(path, revision, resolve, patches, own)
+    with Merger(path) as merger, Objects(path) as objects:
+
+        def look_up(rev: str, field: str) -> BareCommit:
+            return objects.commit(check_argument(rev, field)) or resolve(rev, field)
+
+        return _applied(path, merger, revision, look_up, patches)
+
+
+def _applied(
+    path: Path,
+    merger: Merger,
+    revision: Revision,
+    resolve: Resolve,
+    patches: Mapping[str, bytes],
+) -> Resolved | Conflict | Empty:
     base = resolve(revision.base, "base")
     tree = base.tree
     named: list[Change] = []
@@ -108,7 +124,7 @@ def read_delta(git: Git, change: Change, resolve: Resolve) -> Delta:
     return Delta(before, commit.tree, commit)
 
 
-def _parent_of(change: Change, commit: CommitInfo) -> str | None:
+def _parent_of(change: Change, commit: BareCommit) -> str | None:
     count = len(commit.parents)
     field = change.kind.value
     if change.parent is None:

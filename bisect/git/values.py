@@ -10,14 +10,20 @@ _LAST_MOMENT = 253402300799
 
 
 @dataclass(frozen=True, slots=True)
-class CommitInfo:
-    """One commit."""
+class BareCommit:
+    """What a merge needs to know of a commit."""
 
     #: Full hexadecimal name.
     sha: str
     #: Full hexadecimal name of its tree: the identity of what gets built.
     tree: str
     parents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo(BareCommit):
+    """One commit, for people too."""
+
     #: First paragraph of the message on one line, without control characters.
     subject: str
     #: The author's name, without control characters.
