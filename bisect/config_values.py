@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from perfbisect.core.bazel_flags import check_options
 from perfbisect.core.readers import metric_problem
 from perfbisect.core.recipe import Benchmark, Metric, Recipe, RecipeKind
-from perfbisect.errors import BadInputError, did_you_mean
+from perfbisect.errors import BadInputError, did_you_mean, shown
 from perfbisect.units import parse_duration, parse_size
 
 #: What names of recipes, benchmarks and toolchains look like.
@@ -119,7 +119,9 @@ def _explained(problem: Mapping[str, Any], kind: type[Any], where: str) -> BadIn
     if right is None:
         expected = problem.get("ctx", {}).get("expected")
         right = f"one of {expected}{_nearest(value, expected)}" if expected else problem["msg"]
-    return BadInputError(f"{where}: {key} = {value!r} should be {right}", field=key, value=value)
+    return BadInputError(
+        f"{where}: {key} = {shown(value)} should be {right}", field=key, value=value
+    )
 
 
 def _nearest(value: object, expected: str) -> str:
@@ -146,7 +148,7 @@ class _Check:
     def item(self, key: str, value: object, holds: bool, right: str) -> None:
         """Require that a value is right; ``right`` completes "… should be"."""
         if not holds:
-            message = f"{self._where}: {key} = {value!r} should be {right}"
+            message = f"{self._where}: {key} = {shown(value)} should be {right}"
             raise BadInputError(message, field=key, value=value)
 
     def each(

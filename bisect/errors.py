@@ -78,3 +78,8 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
     """Return `` (did you mean X?)`` for the nearest known word, or an empty string."""
     near = difflib.get_close_matches(value, list(known), n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def shown(value: object) -> str:
+    """Return a value as its writer wrote it: text in quotes, a backslash as one."""
+    return f"'{value}'" if isinstance(value, str) and value.isprintable() else repr(value)

@@ -15,6 +15,7 @@ from typing import Any
 from perfbisect.core.reading import Found, Parser, ReadingError, parse_json_text, to_number
 from perfbisect.core.recipe import Metric, ReaderKind, Take
 from perfbisect.core.tool_readers import TOOL_PARSERS
+from perfbisect.errors import shown
 
 __all__ = ["MAX_CHARACTERS", "Reading", "ReadingError", "metric_problem", "read_metric"]
 
@@ -137,9 +138,10 @@ def _parse_regex(metric: Metric, text: str) -> Found:
     matched = [match.group(group) for match in compiled.finditer(text)]
     if not matched:
         where = f"'{metric.file}'" if metric.file else "the output"
-        message = f"the pattern {metric.pattern!r} matches nothing in {where}"
+        message = f"the pattern {shown(metric.pattern)} matches nothing in {where}"
         raise ReadingError(message, advice="correct metric.pattern, or what the benchmark prints")
-    return Found([to_number(value, f"what {metric.pattern!r} matched") for value in matched])
+    what = f"what {shown(metric.pattern)} matched"
+    return Found([to_number(value, what) for value in matched])
 
 
 def _parse_json(metric: Metric, text: str) -> Found:

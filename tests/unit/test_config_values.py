@@ -154,3 +154,10 @@ def test_a_named_group_may_stand_beside_others() -> None:
     """A pattern with several groups is fine when one is named ``value``."""
     metric = {"pattern": r"(step \d+) (?P<value>\d+)"}
     assert benchmark_from_dict({**BENCHMARK, "metric": metric}).metric.pattern == metric["pattern"]
+
+
+def test_backslashes_are_shown_as_they_were_written() -> None:
+    """A pattern stands in the message as in the file, not with its backslashes doubled."""
+    with pytest.raises(BadInputError) as caught:
+        benchmark_from_dict({**BENCHMARK, "metric": {"pattern": r"\S+"}})
+    assert r"pattern = '\S+' should be" in caught.value.message
