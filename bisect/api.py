@@ -22,6 +22,7 @@ from perfbisect.problems import (
     validation_problem,
 )
 from perfbisect.routers import bisections, catalogue, events, evidence, health, logs
+from perfbisect.routers.compression import Compression
 from perfbisect.routers.deps import PREFIX
 from perfbisect.routers.health import StoreCollector
 from perfbisect.routers.telemetry import Telemetry
@@ -66,6 +67,7 @@ def create_app(
     app.include_router(health.router)
     mount_pages(app)
     _handle_errors(app)
+    app.add_middleware(Compression, minimum_size=1024, compresslevel=5)
     app.add_middleware(Telemetry, registry=app.state.metrics)
     app.add_middleware(
         Guard,

@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from perfbisect import report
-from perfbisect.core.states import BisectionState, FailureKind, Purpose, WorkState
+from perfbisect.core.states import BisectionState, Purpose
 from perfbisect.store import queries
-from perfbisect.store.queries import Axis, Listing
-from perfbisect.store.tables import BuildRow, PointRow, RunRow
+from perfbisect.store.queries import Axis, Listing, PointCounts
+from perfbisect.store.tables import BisectionRow
 
 #: Digits that can be seen on a chart.
 _DIGITS = 6
+#: Points that one answer holds; with more, means and intervals have to do until one zooms in.
+MOST_POINTS = 4000
+#: Named commits at most: a reader can't point at more.
+MOST_NAMED = 1500
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def chart_of(session: Session, listing: Listing) -> dict[str, Any]:
-    """Return the object of ``GET /bisections/{id}/chart``."""
-    row = listing.row
-    axis = queries.axis_of(session, row.id)
-    points = queries.axis_points(session, row)
-    builds = queries.axis_builds(session, row)
-    runs = queries.runs_of(session, row.id)
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of the axis, both ends included."""
+
+    first: int
+    last: int
+
+    def holds(self, position: int) -> bool:
+        """Return whether a position is inside."""
+        return self.first <= position <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a chart and a page draw from, read once."""
+
+    row: BisectionRow
+    axis: Axis
+    counts: dict[str, PointCounts]
+    broken: list[int]
+
+
+def read_evidence(session: Session, listing: Listing) -> Evidence:
+    """Read what charts need besides the points themselves."""
+    axis = queries.axis_of(session, listing.row.id)
+    return Evidence(
+        row=listing.row,
+        axis=axis,
+        counts=queries.count_axis_points(session, listing.row),
+        broken=queries.broken_positions(session, listing.row, axis),
+    )
+
+
+def chart_of(session: Session, evidence: Evidence, window: Window | None = None) -> dict[str, Any]:
+    """Return the object of ``GET /bisections/{id}/chart``.
+
+    Args:
+        window: only the points of this part; levels and the rest are always whole.
+    """
+    row, axis = evidence.row, evidence.axis
     belief, verdict = row.belief or {}, row.verdict or {}
+    points, left_out = _points(session, evidence, window)
+    hosts = sorted({point.host for point in points})
     levels = sorted((int(at), *level) for at, level in (belief.get("levels") or {}).items())
     strip = belief.get("step_probability") or []
-    hosts = sorted({point.host for point in points})
     return {
         "unit": str(row.benchmark.get("unit", "")),
         "better": str(row.benchmark.get("better", "higher")),
         "last": max(len(axis.candidates) - 1, 0),
         "finished": row.state is BisectionState.FINISHED,
+        "points_left_out": left_out,
         "points": _point_columns(points, axis, hosts),
         "levels": {
             "position": [level[0] for level in levels],
@@ -45,18 +87,34 @@ def chart_of(session: Session, listing: Listing) -> dict[str, Any]:
         },
         "posterior": {
             "position": [int(position) for position, _ in strip],
-            "probability": [float(f"{share:.4g}") for _, share in strip],
+            "probability": [float(f"{share:.3g}") for _, share in strip],
         },
         "hosts": hosts,
         "purposes": [purpose.value for purpose in Purpose],
-        "commits": _commit_columns(axis, points, verdict),
-        "unbuildable": unbuildable(builds, runs, axis),
+        "commits": _commit_columns(evidence, window),
+        "unbuildable": evidence.broken,
         "threshold": belief.get("threshold", verdict.get("threshold")),
         "steps": [_step(culprit) for culprit in verdict.get("culprits") or []],
     }
 
 
-def _point_columns(points: list[PointRow], axis: Axis, hosts: list[str]) -> dict[str, list[Any]]:
+Point = Row[str, float, str, Purpose, str]
+
+
+def _points(
+    session: Session, evidence: Evidence, window: Window | None
+) -> tuple[Sequence[Point], bool]:
+    """Return the points of the window, and whether there were too many of them."""
+    place = evidence.axis.position_of_tree
+    trees = [tree for tree in evidence.counts if window is None or window.holds(place.get(tree, 0))]
+    counts = [evidence.counts[tree] for tree in trees]
+    if sum(count.accepted + count.rejected for count in counts) > MOST_POINTS:
+        return [], True
+    chosen = None if window is None else trees
+    return queries.axis_values(session, evidence.row, chosen, MOST_POINTS), False
+
+
+def _point_columns(points: Sequence[Point], axis: Axis, hosts: list[str]) -> dict[str, list[Any]]:
     host_index = {host: index for index, host in enumerate(hosts)}
     purpose_index = {purpose: index for index, purpose in enumerate(Purpose)}
     placed = sorted(points, key=lambda point: axis.position_of_tree.get(point.tree, 0))
@@ -69,32 +127,22 @@ def _point_columns(points: list[PointRow], axis: Axis, hosts: list[str]) -> dict
     }
 
 
-def _commit_columns(
-    axis: Axis, points: list[PointRow], verdict: dict[str, Any]
-) -> dict[str, list[Any]]:
+def _commit_columns(evidence: Evidence, window: Window | None) -> dict[str, list[Any]]:
     """Return names of the commits that a reader may point at: measured ones and culprits."""
-    wanted = {axis.position_of_tree.get(point.tree, 0) for point in points}
-    wanted |= {int(c["position"]) for c in verdict.get("culprits") or [] if c.get("position")}
-    named = [row for row in axis.candidates if row.position in wanted]
+    axis = evidence.axis
+    culprits = (evidence.row.verdict or {}).get("culprits") or []
+    wanted = {axis.position_of_tree.get(tree, 0) for tree in evidence.counts}
+    if window is not None:
+        wanted = {position for position in wanted if window.holds(position)}
+    elif len(wanted) > MOST_NAMED:
+        wanted = set()
+    wanted |= {int(culprit["position"]) for culprit in culprits if culprit.get("position")}
+    named = [candidate for candidate in axis.candidates if candidate.position in wanted]
     return {
-        "position": [row.position for row in named],
-        "sha": [report.short(row.sha) for row in named],
-        "subject": [row.subject[:100] for row in named],
+        "position": [candidate.position for candidate in named],
+        "sha": [report.short(candidate.sha) for candidate in named],
+        "subject": [candidate.subject[:100] for candidate in named],
     }
-
-
-def unbuildable(builds: list[BuildRow], runs: list[RunRow], axis: Axis) -> list[int]:
-    """Return positions that do not build, or whose wheel does not run, for good."""
-    built = {build.tree for build in builds if build.state is WorkState.SUCCEEDED}
-    bad = {
-        axis.position_of_tree[build.tree]
-        for build in builds
-        if build.failure_kind is FailureKind.PERMANENT
-        and build.tree not in built
-        and build.tree in axis.position_of_tree
-    }
-    bad |= {run.position for run in runs if run.failure_kind is FailureKind.PERMANENT}
-    return sorted(bad)
 
 
 def _step(culprit: dict[str, Any]) -> dict[str, Any]:

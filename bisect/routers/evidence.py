@@ -12,7 +12,7 @@ from perfbisect import report
 from perfbisect.problems import documented
 from perfbisect.routers import models, present
 from perfbisect.routers.bisections import BisectionId
-from perfbisect.routers.charts import chart_of
+from perfbisect.routers.charts import Window, chart_of, read_evidence
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, NumberAfter, Opened
 from perfbisect.store import queries
 from perfbisect.store.catalogue import EXPORT_BATCH
@@ -22,6 +22,13 @@ router = APIRouter(prefix="/bisections/{bisection_id}", tags=["evidence"])
 CSV_RESPONSE: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
 }
+First = Annotated[
+    int | None, Query(alias="from", ge=0, lt=2**31, description="Points from here on only.")
+]
+Last = Annotated[
+    int | None, Query(alias="to", ge=0, lt=2**31, description="Points up to here only.")
+]
+Newest = Annotated[int | None, Query(ge=1, le=10_000, description="Only so many, the newest ones.")]
 Format = Annotated[Literal["json", "csv"], Query(description="CSV has all rows at once.")]
 
 
@@ -87,10 +94,19 @@ def csv_response(lines: Iterator[str], filename: str) -> StreamingResponse:
 @router.get(
     "/chart", operation_id="getChart", response_model=models.Chart, responses=documented(404, 422)
 )
-def get_chart(services: Opened, bisection_id: BisectionId) -> JSONResponse:
-    """Return points, levels and the posterior column by column."""
+def get_chart(
+    services: Opened, bisection_id: BisectionId, first: First = None, last: Last = None
+) -> JSONResponse:
+    """Return points, levels and the posterior column by column.
+
+    Where there are too many points they are left out, unless a part of the axis is asked for.
+    """
+    window = None
+    if first is not None or last is not None:
+        window = Window(first or 0, 2**31 if last is None else last)
     with services.database.read() as session:
-        return JSONResponse(chart_of(session, queries.get_bisection(session, bisection_id)))
+        evidence = read_evidence(session, queries.get_bisection(session, bisection_id))
+        return JSONResponse(chart_of(session, evidence, window))
 
 
 @router.get(
@@ -119,12 +135,17 @@ def list_decisions(
     response_model=list[models.BuildView],
     responses=documented(404, 422),
 )
-def list_builds(services: Opened, bisection_id: BisectionId) -> list[models.BuildView]:
+def list_builds(
+    services: Opened, bisection_id: BisectionId, newest: Newest = None
+) -> list[models.BuildView]:
     """Return the builds of the axis, oldest first, those of other bisections included."""
     with services.database.read() as session:
         row = queries.get_bisection(session, bisection_id).row
         axis = queries.axis_of(session, bisection_id)
-        return [present.build_of(build, axis) for build in queries.axis_builds(session, row)]
+        return [
+            present.build_of(build, axis)
+            for build in queries.axis_builds(session, row, newest=newest)
+        ]
 
 
 @router.get(
@@ -133,9 +154,11 @@ def list_builds(services: Opened, bisection_id: BisectionId) -> list[models.Buil
     response_model=list[models.RunView],
     responses=documented(404, 422),
 )
-def list_runs(services: Opened, bisection_id: BisectionId) -> list[models.RunView]:
+def list_runs(
+    services: Opened, bisection_id: BisectionId, newest: Newest = None
+) -> list[models.RunView]:
     """Return the runs of a bisection, oldest first."""
     with services.database.read() as session:
         queries.get_bisection(session, bisection_id)
-        rows = queries.runs_of(session, bisection_id)
+        rows = queries.runs_of(session, bisection_id, newest=newest)
     return [models.RunView.model_validate(row) for row in rows]

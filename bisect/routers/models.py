@@ -180,7 +180,8 @@ class AxisPoint(Model):
     measured_at: datetime
     seconds: float
     run_id: str
-    bisection_id: str = Field(description="The bisection that measured it.")
+    bisection_id: str | None = Field(description="The bisection that measured it.")
+    experiment_id: str | None = Field(description="Or the experiment.")
     wheel_id: str
 
 
@@ -202,7 +203,8 @@ class Point(Model):
     seconds: float
     within: list[Any] = Field(description="Values within the process, warm-up dropped.")
     run_id: str
-    bisection_id: str
+    bisection_id: str | None
+    experiment_id: str | None
     wheel_id: str
     environment: dict[str, Any]
 
@@ -225,6 +227,7 @@ class BuildView(Model):
 
     id: str
     bisection_id: str | None
+    experiment_id: str | None
     position: int | None = None
     commit_sha: str
     tree: str
@@ -246,8 +249,9 @@ class RunView(Model):
     """One process start of a benchmark."""
 
     id: str
-    bisection_id: str
-    position: int
+    bisection_id: str | None
+    experiment_id: str | None
+    position: int = Field(description="On the axis, or among the arms of an experiment.")
     wheel_id: str
     benchmark_digest: str
     host: str
@@ -282,7 +286,8 @@ class RunningRun(Model):
     """What a host does now."""
 
     run_id: str
-    bisection_id: str
+    bisection_id: str | None
+    experiment_id: str | None
     started_at: datetime | None
 
 
@@ -324,6 +329,9 @@ class Chart(Model):
     better: str
     last: int = Field(description="Position of the later end.")
     finished: bool
+    points_left_out: bool = Field(
+        description="There are too many: ask for a part of the axis by `from` and `to`."
+    )
     #: Columns of equal length.
     points: dict[str, list[Any]]
     levels: dict[str, list[Any]]

@@ -114,6 +114,7 @@ def axis_point_of(row: PointRow, axis: Axis) -> models.AxisPoint:
         seconds=row.seconds,
         run_id=row.run_id,
         bisection_id=row.bisection_id,
+        experiment_id=row.experiment_id,
         wheel_id=row.wheel_id,
     )
 
@@ -138,6 +139,7 @@ def point_of(named: NamedPoint) -> models.Point:
         within=row.within,
         run_id=row.run_id,
         bisection_id=row.bisection_id,
+        experiment_id=row.experiment_id,
         wheel_id=row.wheel_id,
         environment=row.environment,
     )
@@ -180,7 +182,10 @@ def host_of(status: HostStatus) -> models.HostView:
         rejected=status.rejected,
         running=(
             models.RunningRun(
-                run_id=run.id, bisection_id=run.bisection_id, started_at=run.started_at
+                run_id=run.id,
+                bisection_id=run.bisection_id,
+                experiment_id=run.experiment_id,
+                started_at=run.started_at,
             )
             if run
             else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from sqlalchemy import Select, String, cast, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, String, and_, cast, func, or_, select
 from sqlalchemy.orm import Session
 
-from perfbisect.core.states import BisectionState, Outcome
+from perfbisect.core.states import BisectionState, FailureKind, Outcome, Purpose, WorkState
 from perfbisect.errors import NotFoundError
 from perfbisect.store.tables import (
     BisectionRow,
@@ -127,26 +127,37 @@ def get_bisection(session: Session, bisection_id: str) -> Listing:
     return Listing(*found)
 
 
+class Candidate(NamedTuple):
+    """A commit of an axis, as far as charts and tables need it."""
+
+    position: int
+    sha: str
+    tree: str
+    subject: str
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """The candidates of a bisection, by position."""
 
-    candidates: list[CandidateRow]
+    candidates: list[Candidate]
     #: Tree -> smallest position: equal trees share wheels and points.
     position_of_tree: dict[str, int] = field(default_factory=dict)
 
 
 def axis_of(session: Session, bisection_id: str) -> Axis:
     """Return all candidates in order."""
-    rows = session.scalars(
-        select(CandidateRow)
+    # Columns rather than rows: an axis may hold thousands, and is read for every page.
+    rows = session.execute(
+        select(CandidateRow.position, CandidateRow.sha, CandidateRow.tree, CandidateRow.subject)
         .where(CandidateRow.bisection_id == bisection_id)
         .order_by(CandidateRow.position)
-    ).all()
+    )
+    candidates = [Candidate(*row) for row in rows]
     position_of_tree: dict[str, int] = {}
-    for row in rows:
-        position_of_tree.setdefault(row.tree, row.position)
-    return Axis(list(rows), position_of_tree)
+    for candidate in candidates:
+        position_of_tree.setdefault(candidate.tree, candidate.position)
+    return Axis(candidates, position_of_tree)
 
 
 def candidate_at(session: Session, bisection_id: str, position: int) -> CandidateRow:
@@ -168,6 +179,53 @@ def _trees(bisection_id: str) -> Select[str]:
     return select(CandidateRow.tree).where(CandidateRow.bisection_id == bisection_id)
 
 
+@dataclass(frozen=True, slots=True)
+class PointCounts:
+    """How many points a tree has."""
+
+    accepted: int = 0
+    rejected: int = 0
+
+
+def count_axis_points(session: Session, row: BisectionRow) -> dict[str, PointCounts]:
+    """Return how many points each tree of an axis has, whoever measured them."""
+    query = (
+        select(
+            PointRow.tree,
+            func.count().filter(PointRow.rejected == ""),
+            func.count().filter(PointRow.rejected != ""),
+        )
+        .where(_speaks_for(row), PointRow.tree.in_(_trees(row.id)))
+        .group_by(PointRow.tree)
+    )
+    return {tree: PointCounts(good, bad) for tree, good, bad in session.execute(query)}
+
+
+def axis_values(
+    session: Session, row: BisectionRow, trees: Sequence[str] | None, limit: int
+) -> Sequence[Row[str, float, str, Purpose, str]]:
+    """Return (tree, value, host, purpose, rejected) of an axis' points, without the rest of them.
+
+    Args:
+        trees: only of these; None: of the whole axis.
+    """
+    wanted = PointRow.tree.in_(_trees(row.id) if trees is None else trees)
+    query = (
+        select(PointRow.tree, PointRow.value, PointRow.host, PointRow.purpose, PointRow.rejected)
+        .where(_speaks_for(row), wanted)
+        .order_by(PointRow.id)
+        .limit(limit)
+    )
+    return session.execute(query).all()
+
+
+def _speaks_for(row: BisectionRow) -> ColumnElement[bool]:
+    return and_(
+        PointRow.benchmark_digest == row.benchmark_digest,
+        PointRow.recipe_digest == row.recipe_digest,
+    )
+
+
 def axis_points(
     session: Session,
     row: BisectionRow,
@@ -180,8 +238,7 @@ def axis_points(
     query = (
         select(PointRow)
         .where(
-            PointRow.benchmark_digest == row.benchmark_digest,
-            PointRow.recipe_digest == row.recipe_digest,
+            _speaks_for(row),
             PointRow.tree.in_(_trees(row.id)) if tree is None else PointRow.tree == tree,
         )
         .order_by(PointRow.id)
@@ -193,25 +250,68 @@ def axis_points(
     return list(session.scalars(query))
 
 
-def axis_builds(session: Session, row: BisectionRow, *, tree: str | None = None) -> list[BuildRow]:
-    """Return builds of the axis' trees by its recipe, oldest first, whoever asked for them."""
+def axis_builds(
+    session: Session, row: BisectionRow, *, tree: str | None = None, newest: int | None = None
+) -> list[BuildRow]:
+    """Return builds of the axis' trees by its recipe, oldest first, whoever asked for them.
+
+    Args:
+        newest: only so many, the newest ones.
+    """
     query = (
         select(BuildRow)
         .where(
             BuildRow.recipe_digest == row.recipe_digest,
             BuildRow.tree.in_(_trees(row.id)) if tree is None else BuildRow.tree == tree,
         )
-        .order_by(BuildRow.id)
+        .order_by(BuildRow.id if newest is None else BuildRow.id.desc())
+        .limit(newest)
     )
-    return list(session.scalars(query))
+    return sorted(session.scalars(query), key=lambda build: build.id)
 
 
-def runs_of(session: Session, bisection_id: str, *, position: int | None = None) -> list[RunRow]:
-    """Return the runs of a bisection, oldest first."""
-    query = select(RunRow).where(RunRow.bisection_id == bisection_id).order_by(RunRow.id)
+def runs_of(
+    session: Session, bisection_id: str, *, position: int | None = None, newest: int | None = None
+) -> list[RunRow]:
+    """Return the runs of a bisection, oldest first.
+
+    Args:
+        newest: only so many, the newest ones.
+    """
+    query = (
+        select(RunRow)
+        .where(RunRow.bisection_id == bisection_id)
+        .order_by(RunRow.id if newest is None else RunRow.id.desc())
+        .limit(newest)
+    )
     if position is not None:
         query = query.where(RunRow.position == position)
-    return list(session.scalars(query))
+    return sorted(session.scalars(query), key=lambda run: run.id)
+
+
+def count_work(session: Session, row: BisectionRow) -> tuple[int, int]:
+    """Return how many builds of an axis and how many runs of its bisection there are."""
+    builds = select(func.count()).where(
+        BuildRow.recipe_digest == row.recipe_digest, BuildRow.tree.in_(_trees(row.id))
+    )
+    runs = select(func.count()).where(RunRow.bisection_id == row.id)
+    return session.scalar(builds) or 0, session.scalar(runs) or 0
+
+
+def broken_positions(session: Session, row: BisectionRow, axis: Axis) -> list[int]:
+    """Return positions that do not build, or whose wheel does not run, for good."""
+    builds = select(BuildRow.tree, BuildRow.state).where(
+        BuildRow.recipe_digest == row.recipe_digest,
+        BuildRow.tree.in_(_trees(row.id)),
+        or_(BuildRow.failure_kind == FailureKind.PERMANENT, BuildRow.state == WorkState.SUCCEEDED),
+    )
+    found = session.execute(builds).all()
+    built = {tree for tree, state in found if state is WorkState.SUCCEEDED}
+    broken = {axis.position_of_tree[tree] for tree, _ in found if tree not in built}
+    runs = select(RunRow.position).where(
+        RunRow.bisection_id == row.id, RunRow.failure_kind == FailureKind.PERMANENT
+    )
+    return sorted(broken | set(session.scalars(runs)))
 
 
 def decisions_of(
@@ -279,9 +379,16 @@ def get_run(session: Session, run_id: str) -> RunRow:
     return row
 
 
-def wheels_of_axis(session: Session, row: BisectionRow) -> list[WheelRow]:
-    """Return the wheels that stand on a bisection's axis."""
-    query = select(WheelRow).where(
-        WheelRow.recipe_digest == row.recipe_digest, WheelRow.tree.in_(_trees(row.id))
+def count_reused_wheels(session: Session, row: BisectionRow) -> int:
+    """Return how many wheels of an axis somebody else had built."""
+    query = (
+        select(func.count())
+        .select_from(WheelRow)
+        .join(BuildRow, BuildRow.id == WheelRow.build_id, isouter=True)
+        .where(
+            WheelRow.recipe_digest == row.recipe_digest,
+            WheelRow.tree.in_(_trees(row.id)),
+            or_(BuildRow.bisection_id.is_(None), BuildRow.bisection_id != row.id),
+        )
     )
-    return list(session.scalars(query))
+    return session.scalar(query) or 0

@@ -10,15 +10,19 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.states import BisectionState, FailureKind, WorkState
 from perfbisect.routers import present
-from perfbisect.routers.charts import chart_of, unbuildable
+from perfbisect.routers.charts import Evidence, chart_of, read_evidence
 from perfbisect.routers.logs import is_over
 from perfbisect.store import queries
-from perfbisect.store.queries import Axis, Listing
+from perfbisect.store.queries import Axis, Listing, PointCounts
 from perfbisect.store.tables import BuildRow, CandidateRow, DecisionRow, PointRow, RunRow
 from perfbisect.web.plot import Plot, plot_of
 
-#: Decisions on the page; the API has them all.
+#: Rows of each table on the page at most; the API has them all.
 DECISIONS = 300
+WORKS = 200
+MEASURED = 400
+#: Positions on both sides of a step that are shown even where there are too many.
+AROUND_STEPS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,10 @@ class BisectionView:
     plot: Plot | None
     chart: dict[str, Any]
     measured: list[MeasuredCommit]
+    #: How many there are; the table may show fewer.
+    all_measured: int
+    #: All builds and runs; the tables show the newest.
+    work_counts: tuple[int, int]
     #: Lowest and highest end of the measured commits' intervals.
     span: tuple[float, float]
     decisions: list[DecisionRow]
@@ -96,6 +104,34 @@ class BisectionView:
     def now(self) -> list[Work]:
         """What is under way."""
         return [work for work in (*self.builds, *self.runs) if not work.over]
+
+    @property
+    def headline(self) -> str:
+        """The first part of the sentence: what is certain."""
+        start, found, _ = str(self.verdict["sentence"]).partition("; most likely so far: ")
+        return f"{start}." if found else start
+
+    @property
+    def so_far(self) -> str:
+        """The best answer of an unfinished search; empty where there is none."""
+        return str(self.verdict["sentence"]).partition("; most likely so far: ")[2]
+
+    def unplaced(self, culprit: Mapping[str, Any]) -> str:
+        """Return why a culprit is a set of commits."""
+        broken = set(self.chart["unbuildable"])
+        between = range(culprit["before_position"] + 1, culprit["position"])
+        if all(position in broken for position in between):
+            return "The commits between do not build, so the step can't be placed more exactly."
+        if self.state is BisectionState.FINISHED:
+            return "The search ended before it placed the step more exactly."
+        return "The search has not placed the step more exactly yet."
+
+    @property
+    def troubles(self) -> list[Work]:
+        """What failed last, where the bisection failed: the reason is there."""
+        if self.verdict["outcome"] != "failed":
+            return []
+        return [work for work in (*self.builds, *self.runs) if work.state == "failed"][-3:]
 
     def along(self, value: float) -> float:
         """Return where a value stands on a bar of 120 units that spans all intervals."""
@@ -140,16 +176,14 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
     row = listing.row
     # Before the rest: what comes in between is followed, rather than missed.
     last_event_id = queries.last_event_id(session, bisection_id)
-    axis = queries.axis_of(session, bisection_id)
-    points = queries.axis_points(session, row)
-    builds = queries.axis_builds(session, row)
-    runs = queries.runs_of(session, bisection_id)
+    evidence = read_evidence(session, listing)
+    axis = evidence.axis
+    builds = queries.axis_builds(session, row, newest=WORKS)
+    runs = queries.runs_of(session, bisection_id, newest=WORKS)
     decisions, more = queries.decisions_of(session, bisection_id, limit=DECISIONS)
-    wheels = queries.wheels_of_axis(session, row)
-    own_builds = {build.id for build in builds if build.bisection_id == bisection_id}
     verdict = present.verdict_of(listing)
-    chart = chart_of(session, listing)
-    measured = measured_commits(listing, axis, points, builds, runs)
+    chart = chart_of(session, evidence)
+    measured = measured_commits(evidence)
     ends = [end for each in measured for end in (each.low, each.high) if end is not None]
     return BisectionView(
         verdict=verdict,
@@ -159,54 +193,45 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
         last=max(len(axis.candidates) - 1, 0),
         plot=plot_of(chart),
         chart=chart,
-        measured=measured,
+        measured=fewer(measured, chart["steps"]),
+        all_measured=len(measured),
+        work_counts=queries.count_work(session, row),
         span=(min(ends, default=0.0), max(ends, default=0.0)),
         decisions=decisions,
         more_decisions=more,
         builds=[build_work(build, axis, bisection_id) for build in builds],
         runs=[run_work(run, axis) for run in runs],
         last_event_id=last_event_id,
-        reused_wheels=sum(wheel.build_id not in own_builds for wheel in wheels),
+        reused_wheels=queries.count_reused_wheels(session, row),
         policy=row.policy,
         request=row.request,
         repository_url=listing.repository.url,
     )
 
 
-def measured_commits(
-    listing: Listing,
-    axis: Axis,
-    points: Sequence[PointRow],
-    builds: list[BuildRow],
-    runs: list[RunRow],
-) -> list[MeasuredCommit]:
+def measured_commits(evidence: Evidence) -> list[MeasuredCommit]:
     """Return commits with points, and those that do not build, in order of the axis."""
-    belief, verdict = listing.row.belief or {}, listing.row.verdict or {}
+    row, axis = evidence.row, evidence.axis
+    belief = row.belief or {}
     levels = {int(at): level for at, level in (belief.get("levels") or {}).items()}
     probability = {int(at): share for at, share in belief.get("step_probability") or []}
-    counted: dict[int, list[int]] = {}
-    for point in points:
-        place = counted.setdefault(axis.position_of_tree.get(point.tree, 0), [0, 0])
-        place[1 if point.rejected else 0] += 1
-    broken = set(unbuildable(builds, runs, axis))
-    roles = _roles(verdict, len(axis.candidates) - 1)
+    counted = {axis.position_of_tree[tree]: count for tree, count in evidence.counts.items()}
+    broken = set(evidence.broken)
+    roles = _roles(row.verdict or {}, len(axis.candidates) - 1)
     rows = []
-    for candidate in axis.candidates:
-        at = candidate.position
-        if at not in counted and at not in broken:
-            continue
+    for at in sorted({*counted, *broken}):
+        count = counted.get(at, PointCounts())
         mean, low, high = levels.get(at, (None, None, None))
-        accepted, rejected = counted.get(at, (0, 0))
         rows.append(
             MeasuredCommit(
                 position=at,
-                sha=candidate.sha,
-                subject=candidate.subject,
+                sha=axis.candidates[at].sha,
+                subject=axis.candidates[at].subject,
                 mean=mean,
                 low=low,
                 high=high,
-                points=accepted,
-                rejected=rejected,
+                points=count.accepted,
+                rejected=count.rejected,
                 role=roles.get(at, ""),
                 unbuildable=at in broken,
                 probability=probability.get(at),
@@ -215,14 +240,32 @@ def measured_commits(
     return rows
 
 
+def fewer(rows: list[MeasuredCommit], steps: list[dict[str, Any]]) -> list[MeasuredCommit]:
+    """Return the rows that matter: around the steps and the ends, and evenly in between."""
+    if len(rows) <= MEASURED:
+        return rows
+    places = [int(step["position"]) for step in steps if step["position"] is not None]
+    stride = -(-len(rows) // (MEASURED // 2))
+    return [
+        row
+        for index, row in enumerate(rows)
+        if row.role in ("good end", "bad end")
+        or index % stride == 0
+        or any(abs(row.position - place) <= AROUND_STEPS for place in places)
+    ]
+
+
 def _roles(verdict: Mapping[str, Any], last: int) -> dict[int, str]:
     positions = verdict.get("positions") or {"good": 0, "bad": last}
     roles = {int(positions["good"]): "good end", int(positions["bad"]): "bad end"}
     for culprit in verdict.get("culprits") or []:
         if culprit.get("position") is not None:
             before = int(culprit.get("before_position", culprit["position"] - 1))
-            role = "culprit" if len(culprit["commits"]) == 1 else "suspect"
-            roles |= dict.fromkeys(range(before + 1, int(culprit["position"]) + 1), role)
+            suspects = range(before + 1, int(culprit["position"]) + 1)
+            if len(suspects) == 1:
+                roles[suspects[0]] = "culprit"
+            for position in suspects:
+                roles.setdefault(position, "suspect")
     return roles
 
 

@@ -23,6 +23,8 @@ const number = (value) =>
     : String(Number(value.toPrecision(4)));
 
 let data = null;
+// With too many points the server leaves them out of the whole; parts of the axis come when zoomed.
+let whole = null;
 let main = null;
 let strip = null;
 let colour = colours();
@@ -186,7 +188,7 @@ const wholeAxis = () => [-0.5, data.last + 0.5];
 const positions = () => Array.from({ length: data.last + 1 }, (_, i) => i);
 // Positions are whole numbers: no grid line may stand between two of them.
 const WHOLE_STEPS = [1, 2, 5].flatMap((unit) => [1, 10, 100, 1000, 10000].map((power) => unit * power)).sort((a, b) => a - b);
-const whole = (u, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : ""));
+const wholeNumbers = (u, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : ""));
 
 function axisStyle() {
   return {
@@ -222,7 +224,7 @@ function stripOptions(width) {
     scales: { x: { time: false, range: (u, min, max) => [min, max] }, y: { range: [0, 1] } },
     series: [{}, { paths: () => null, points: { show: false } }],
     axes: [
-      { ...axisStyle(), size: 28, values: whole, incrs: WHOLE_STEPS },
+      { ...axisStyle(), size: 28, values: wholeNumbers, incrs: WHOLE_STEPS },
       { ...axisStyle(), size: 64, splits: [0, 0.5, 1], values: () => ["0", "P(step)", "1"], gap: 4 },
     ],
     hooks: { draw: [drawBars], setScale: [zoomed] },
@@ -236,6 +238,27 @@ function zoomed(u, key) {
   zooming = true;
   other.setScale("x", { min: u.scales.x.min, max: u.scales.x.max });
   zooming = false;
+  if (whole.points_left_out) later(loadPart);
+}
+
+let timer = null;
+function later(work) {
+  clearTimeout(timer);
+  timer = setTimeout(work, 200);
+}
+
+async function loadPart() {
+  const from = Math.max(Math.floor(main.scales.x.min), 0);
+  const to = Math.min(Math.ceil(main.scales.x.max), whole.last);
+  if (from === 0 && to === whole.last) {
+    data = whole;
+  } else {
+    const answer = await fetch(`${box.dataset.url}?from=${from}&to=${to}`);
+    if (!answer.ok) return;
+    const part = await answer.json();
+    data = { ...whole, points: part.points, hosts: part.hosts, commits: part.commits };
+  }
+  redraw();
 }
 
 function showAll() {
@@ -340,9 +363,10 @@ function redraw() {
 async function load() {
   const answer = await fetch(box.dataset.url);
   if (!answer.ok) return;
-  data = await answer.json();
+  data = whole = await answer.json();
   if (!data.points.position.length && !data.levels.position.length) return;
   box.dataset.points = data.points.position.length;
+  if (main !== null && whole.points_left_out) later(loadPart);
   if (main === null) {
     build();
     showAll();
