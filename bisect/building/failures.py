@@ -18,6 +18,8 @@ from perfbisect.ports import Failure
 TELLING_LINES = 12
 #: Lines shown after the first telling one: notes, carets, includes.
 _CONTEXT = 4
+#: Bytes of a log that are looked at, from its end: builds stop soon after their first error.
+LOOKED_AT = 4 * 1024 * 1024
 _LONGEST_LINE = 400
 #: Of each line, only so much is looked at: a minified megabyte would cost minutes.
 _LONGEST_MATCHED = 2000
@@ -86,7 +88,7 @@ def classify(
 
 
 def read_log(path: Path, start: int, *, root: str) -> str:
-    """Return what was appended to a log file after byte ``start``.
+    """Return what was appended to a log file after byte ``start``, at most its last megabytes.
 
     Args:
         path: of the log.
@@ -94,7 +96,7 @@ def read_log(path: Path, start: int, *, root: str) -> str:
         root: of the tree; files in it are named from there.
     """
     with path.open("rb") as file:
-        file.seek(start)
+        file.seek(max(start, path.stat().st_size - LOOKED_AT))
         return file.read().decode(errors="replace").replace(f"{root}/", "")
 
 

@@ -43,6 +43,9 @@ _BAZEL_ERAS: tuple[tuple[tuple[int, int], str], ...] = (
     ((0, 0), "tf-cuda10.0"),
 )
 
+#: Names of all toolchains that a tree's facts can give.
+TOOLCHAINS = frozenset({"tf-cpu", *(name for _, name in _ERAS)})
+
 _VERSION = re.compile(r"^\s*(?:_VERSION|TF_VERSION)\s*=\s*['\"](\d+)\.(\d+)", re.MULTILINE)
 _BAZEL_LIMIT = r"^_TF_{}_BAZEL_VERSION\s*=\s*['\"]([\d.]+)['\"]"
 _BAZEL_CHECK = re.compile(

@@ -119,3 +119,12 @@ def test_log_is_read_from_its_command_with_paths_of_the_tree(tmp_path: Path) -> 
     path = tmp_path / "log"
     path.write_text("old\n/build/src/core/a.cc:1:1: error: no\n")
     assert read_log(path, 4, root="/build/src") == "core/a.cc:1:1: error: no\n"
+
+
+def test_only_the_end_of_a_huge_log_is_looked_at(tmp_path: Path) -> None:
+    """A log of tens of megabytes does not cost minutes: its last ones are enough."""
+    path = tmp_path / "log"
+    path.write_text("a warning\n" * 1_000_000 + "x.cc:1:1: error: no\n")
+    text = read_log(path, 0, root="/build/src")
+    assert len(text) <= 4 * 1024 * 1024
+    assert text.endswith("error: no\n")
