@@ -80,34 +80,30 @@ def find_prerequisites(
     git = Git(path)
     delta = read_delta(git, fix, resolve)
     between = _between(git, base, delta.commit)
-    with Merger(path) as merger:
-        search = _Search(git, merger, base, delta, between, time.monotonic() + max_seconds)
-        if search.does_nothing():
-            named = f"the base {base.sha[:12]} contains what {delta.commit.sha[:12]} does"
-            raise BadInputError(
-                f"pick: {named} already",
-                field="pick",
-                value=fix.ref,
-            )
-        miss = search.grow(progress)
-        change = Change(Action.PICK, delta.commit.sha, fix.parent)
-        if miss is not None:
-            found = tuple(between[place] for place in sorted(search.chosen))
-            labels = ("the nearest that was found", f"pick {delta.commit.sha[:12]}")
-            shown = merger.merge(delta.before, miss.tree, delta.after, labels)
-            conflict = Conflict(change, shown.conflicts)
-            return NearestMiss(found, conflict, miss.why, len(search.tried), search.merges)
-        kept = search.pruned(progress)
-        picks = [between[place] for place in kept]
-        changes = tuple(Change(Action.PICK, commit.sha) for commit in picks)
-        return PickSet(
-            tuple(map(partial(_measured, git), picks)),
-            Revision(base.sha, (*changes, change)),
-            search.tree_with(kept),
-            not search.late(),
-            len(search.tried),
-            search.merges,
-        )
+    merger = Merger(path)
+    search = _Search(git, merger, base, delta, between, time.monotonic() + max_seconds)
+    if search.does_nothing():
+        named = f"the base {base.sha[:12]} contains what {delta.commit.sha[:12]} does"
+        raise BadInputError(f"pick: {named} already", field="pick", value=fix.ref)
+    miss = search.grow(progress)
+    change = Change(Action.PICK, delta.commit.sha, fix.parent)
+    if miss is not None:
+        found = tuple(between[place] for place in sorted(search.chosen))
+        labels = ("the nearest that was found", f"pick {delta.commit.sha[:12]}")
+        shown = merger.merge(delta.before, miss.tree, delta.after, labels)
+        conflict = Conflict(change, shown.conflicts)
+        return NearestMiss(found, conflict, miss.why, len(search.tried), search.merges)
+    kept = search.pruned(progress)
+    picks = [between[place] for place in kept]
+    changes = tuple(Change(Action.PICK, commit.sha) for commit in picks)
+    return PickSet(
+        tuple(map(partial(_measured, git), picks)),
+        Revision(base.sha, (*changes, change)),
+        search.tree_with(kept),
+        not search.late(),
+        len(search.tried),
+        search.merges,
+    )
 
 
 def _between(git: Git, base: CommitInfo, fix: BareCommit) -> list[CommitInfo]:

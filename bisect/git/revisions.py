@@ -78,12 +78,12 @@ def resolve_revision(
             field="changes",
             value=len(revision.changes),
         )
-    with Merger(path) as merger, Objects(path) as objects:
+    with Objects(path) as objects:
 
         def look_up(rev: str, field: str) -> BareCommit:
             return objects.commit(check_argument(rev, field)) or resolve(rev, field)
 
-        return _applied(path, merger, revision, look_up, patches)
+        return _applied(path, Merger(path), revision, look_up, patches)
 
 
 def _applied(
