@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection
 
-from perfbisect.builder import BuilderSettings, make_builder
+from perfbisect.builder import BuilderSettings, make_builder, remove_leftovers
 from perfbisect.conductor import Conductor
 from perfbisect.engines.local import LocalEngine
-from perfbisect.ports import Engine, HostInfo
-from perfbisect.runner import host_facts, make_runner
+from perfbisect.ports import Engine, HostInfo, Runner
+from perfbisect.runner import Shelves, host_facts, make_runner
+from perfbisect.running.published import PublishedRunner
 from perfbisect.services import Services
 from perfbisect.settings import Settings
 
@@ -20,8 +21,14 @@ def make_engine(settings: Settings) -> Engine:
         name=settings.host_name or socket.gethostname(), pool=settings.pool, facts=host_facts()
     )
     builder = make_builder(BuilderSettings(docker_host=settings.docker_host))
-    runner = make_runner(settings.docker_host)
-    return LocalEngine(builder, runner, host, slots=settings.build_slots)
+    return LocalEngine(builder, make_host_runner(settings), host, slots=settings.build_slots)
+
+
+def make_host_runner(settings: Settings) -> Runner:
+    """Return what runs benchmarks on this machine, published wheels included."""
+    shelves = Shelves(environment_bytes=settings.environment_cache_size)
+    runner = make_runner(settings.docker_host, shelves, settings.index_url)
+    return PublishedRunner(runner, settings.index_url, settings.wheel_cache_size)
 
 
 def make_conductor(services: Services, *, only: Collection[str] | None = None) -> Conductor:
@@ -30,4 +37,9 @@ def make_conductor(services: Services, *, only: Collection[str] | None = None) -
     Args:
         only: conduct these bisections and no others; None: whatever is there.
     """
-    return Conductor(services, make_engine(services.settings), only=only)
+    settings = services.settings
+
+    def clean_containers(work_id: str) -> None:
+        remove_leftovers(work_id, settings.docker_host)
+
+    return Conductor(services, make_engine(settings), only=only, clean_containers=clean_containers)
