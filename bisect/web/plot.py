@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Place = Callable[[float], float]
@@ -14,27 +14,8 @@ LEFT, RIGHT, TOP = 64.0, 16.0, 14.0
 #: Bottom of the chart proper, and top and bottom of the posterior strip under it.
 BOTTOM, STRIP_TOP, STRIP_BOTTOM = 250.0, 274.0, 318.0
 
-#: Circles that are drawn one by one at most; beyond that, means have to do.
-MAX_POINTS = 3000
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A point."""
-
-    x: float
-    y: float
-    rejected: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A measured commit: its mean and the ends of its 95% interval."""
-
-    x: float
-    y: float
-    low: float
-    high: float
+#: Measured commits that can be told apart on a drawing of this width.
+MAX_LEVELS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +36,26 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """Probability of a step at a position."""
-
-    x: float
-    y: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Plot:
-    """Everything the template draws, in the view box's units."""
+    """Everything the template draws, in the view box's units.
 
-    dots: list[Dot] = field(default_factory=list)
-    levels: list[Level] = field(default_factory=list)
-    bands: list[Band] = field(default_factory=list)
-    bars: list[Bar] = field(default_factory=list)
-    unbuildable: list[float] = field(default_factory=list)
-    x_ticks: list[Tick] = field(default_factory=list)
-    y_ticks: list[Tick] = field(default_factory=list)
-    threshold: float | None = None
+    Marks of one kind are one path: thousands of elements would make the page slow and heavy.
+    """
+
+    #: Strokes of no length with round ends.
+    dots: str
+    rejected: str
+    #: Vertical strokes over the 95% intervals, horizontal ones at the means, a line through them.
+    intervals: str
+    means: str
+    line: str
+    broken: str
+    #: Vertical strokes of the posterior strip.
+    bars: str
+    bands: list[Band]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    threshold: float | None
 
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:
@@ -116,16 +97,15 @@ def plot_of(chart: dict[str, Any]) -> Plot | None:
     threshold = chart["threshold"]
     shown = threshold is not None and low <= threshold <= high
     return Plot(
-        dots=_dots(points, x_of, y_of),
-        levels=[
-            Level(x_of(position), y_of(mean), y_of(bottom), y_of(top))
-            for position, mean, bottom, top in zip(
-                levels["position"], levels["mean"], levels["low"], levels["high"], strict=True
-            )
-        ],
-        bands=_bands(chart["steps"], x_of),
+        **_levels(levels, x_of, y_of),
+        dots=_dots(points, x_of, y_of, rejected=False),
+        rejected=_dots(points, x_of, y_of, rejected=True),
+        broken="".join(
+            f"M{x_of(position) - 3:.1f} {BOTTOM - 6}l6 6m0-6l-6 6"
+            for position in chart["unbuildable"]
+        ),
         bars=_bars(chart["posterior"], x_of),
-        unbuildable=[x_of(position) for position in chart["unbuildable"]],
+        bands=_bands(chart["steps"], x_of),
         x_ticks=[
             Tick(x_of(position), f"{position:.0f}")
             for position in nice_ticks(0, last, 10)
@@ -136,12 +116,26 @@ def plot_of(chart: dict[str, Any]) -> Plot | None:
     )
 
 
-def _dots(points: dict[str, list[Any]], x_of: Place, y_of: Place) -> list[Dot]:
+def _levels(levels: dict[str, list[Any]], x_of: Place, y_of: Place) -> dict[str, str]:
+    """Return the paths of the measured commits; of more than can be told apart, some."""
+    stride = -(-len(levels["position"]) // MAX_LEVELS) or 1
+    names = ("position", "mean", "low", "high")
+    rows = list(zip(*(levels[name] for name in names), strict=True))[::stride]
+    places = [(x_of(at), y_of(mean), y_of(low), y_of(high)) for at, mean, low, high in rows]
+    return {
+        "intervals": "".join(f"M{x} {bottom}V{top}" for x, _, bottom, top in places),
+        "means": "".join(f"M{x - 5:.1f} {y}h10" for x, y, _, _ in places),
+        "line": "M" + "L".join(f"{x} {y}" for x, y, _, _ in places) if places else "",
+    }
+
+
+def _dots(points: dict[str, list[Any]], x_of: Place, y_of: Place, *, rejected: bool) -> str:
     columns = zip(points["position"], points["value"], points["rejected"], strict=True)
-    return [
-        Dot(x_of(position), min(max(y_of(value), TOP), BOTTOM), bool(rejected))
-        for position, value, rejected in list(columns)[:MAX_POINTS]
-    ]
+    return "".join(
+        f"M{x_of(position)} {min(max(y_of(value), TOP), BOTTOM)}h0"
+        for position, value, was_rejected in columns
+        if bool(was_rejected) == rejected
+    )
 
 
 def _bands(steps: list[dict[str, Any]], x_of: Place) -> list[Band]:
@@ -150,13 +144,14 @@ def _bands(steps: list[dict[str, Any]], x_of: Place) -> list[Band]:
         if step["position"] is None or step["before_position"] is None:
             continue
         start, end = x_of(step["before_position"]), x_of(step["position"])
-        bands.append(Band(start, round(end - start, 1), str(step["kind"])))
+        bands.append(Band(start, round(max(end - start, 2.0), 1), str(step["kind"])))
     return bands
 
 
-def _bars(posterior: dict[str, list[Any]], x_of: Place) -> list[Bar]:
-    bars = []
-    for position, share in zip(posterior["position"], posterior["probability"], strict=True):
-        height = round((STRIP_BOTTOM - STRIP_TOP) * min(share, 1.0), 1)
-        bars.append(Bar(x_of(position), round(STRIP_BOTTOM - height, 1), height))
-    return bars
+def _bars(posterior: dict[str, list[Any]], x_of: Place) -> str:
+    height = STRIP_BOTTOM - STRIP_TOP
+    columns = zip(posterior["position"], posterior["probability"], strict=True)
+    return "".join(
+        f"M{x_of(position)} {STRIP_BOTTOM}v-{height * min(share, 1.0):.1f}"
+        for position, share in columns
+    )

@@ -114,8 +114,8 @@ def test_the_verdict_is_readable_without_javascript(site: Site) -> None:
     assert "does not build or run" in page.text
     assert "interleaved with the bad end" in page.text
     assert "10 builds, 27 runs" in page.text
-    dots = [attrs for tag, attrs in page.elements if attrs.get("class") == "p-dot"]
-    assert len(dots) == site.finished.runs - 1  # one is rejected
+    dots = [attrs["d"] or "" for _, attrs in page.elements if attrs.get("class") == "p-dots"]
+    assert dots[0].count("M") == site.finished.runs - 1  # one is rejected
 
 
 def test_a_running_page_shows_what_is_under_way(site: Site) -> None:
@@ -297,4 +297,5 @@ def test_a_chart_of_one_point_is_drawn() -> None:
     assert plot_of(empty) is None
     one = plot_of({**empty, "points": {"position": [2], "value": [5.0], "rejected": [0]}})
     assert one is not None
-    assert (one.dots[0].x, len(one.levels)) == (504.0, 0)
+    assert one.dots.startswith("M504.0 ")
+    assert (one.dots.count("M"), one.line) == (1, "")

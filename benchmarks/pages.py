@@ -1,0 +1,129 @@
+"""What the page of a bisection costs as its axis grows: 50, 500, 5,000 commits × 20 runs.
+
+    python benchmarks/pages.py [COMMITS...]
+
+Prints server time and size of the page, its chart and its verdict, beside ``/healthz``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fastapi.testclient import TestClient
+from sqlalchemy import insert
+from tests.helpers.seeding import Seed, wobble
+from tests.helpers.serving import client_of, opened, settings_in, shown_app
+
+from perfbisect.core.states import BisectionState, Outcome, Purpose, WorkState
+from perfbisect.services import Services
+from perfbisect.store.database import new_id, now
+from perfbisect.store.tables import BisectionRow, BuildRow, PointRow, RunRow, WheelRow
+
+RUNS = 20
+REPEATS = 7
+
+
+def seed(services: Services, commits: int) -> str:
+    """Write a finished bisection in which every commit was built and run 20 times."""
+    made = Seed(services, n=commits, steps={commits * 2 // 3: 0.7})
+    made.submit()
+    builds, wheels, runs, points = [], [], [], []
+    for position in range(commits + 1):
+        build, wheel = new_id(), new_id()
+        common = {"recipe_digest": made.recipe_digest, "tree": made.tree(position)}
+        builds.append(
+            {
+                "id": build, "bisection_id": made.id, "commit_sha": made.sha(position),
+                "state": WorkState.SUCCEEDED, "attempt": 1, "owner": "", "cause": "", "advice": "",
+                "lines": [], "environment": {}, "created_at": now(), **common,
+            }
+        )  # fmt: skip
+        wheels.append(
+            {
+                "id": wheel, "commit_sha": made.sha(position), "build_id": build,
+                "filename": "a.whl", "sha256": "0" * 64, "size": 1, "artifact": "x",
+                "created_at": now(), **common,
+            }
+        )  # fmt: skip
+        for number in range(RUNS):
+            run = new_id()
+            value = made.level(position) * (1 + 0.01 * wobble(position, number))
+            made.points.setdefault(position, []).append(value)
+            measured = {
+                "bisection_id": made.id, "wheel_id": wheel, "host": made.host,
+                "benchmark_digest": made.benchmark_digest, "purpose": Purpose.SEARCH,
+            }  # fmt: skip
+            runs.append(
+                {
+                    "id": run, "position": position, "state": WorkState.SUCCEEDED, "owner": "",
+                    "cause": "", "advice": "", "lines": [], "created_at": now(), **measured,
+                }
+            )  # fmt: skip
+            points.append(
+                {
+                    "id": new_id(), "run_id": run, "commit_sha": made.sha(position),
+                    "value": value, "unit": "images/s", "within": [], "measured_at": now(),
+                    "seconds": 1.0, "environment": {"load": 0.1}, "rejected": "",
+                    **measured, **common,
+                }
+            )  # fmt: skip
+    with services.database.write() as session:
+        for table, rows in ((BuildRow, builds), (WheelRow, wheels), (RunRow, runs)):
+            session.execute(insert(table), rows)
+        session.execute(insert(PointRow), points)
+    close(made, services)
+    return made.id
+
+
+def close(made: Seed, services: Services) -> None:
+    """Write belief and verdict."""
+    step = made.n * 2 // 3
+    made.believe({step: 0.999})
+    with services.database.write() as session:
+        row = session.get_one(BisectionRow, made.id)
+        row.state, row.outcome = BisectionState.FINISHED, Outcome.CULPRITS
+        culprits = [made.culprit(step - 1, step)]
+        row.verdict = made.verdict(outcome=Outcome.CULPRITS, culprits=culprits)
+
+
+def cost(client: TestClient, path: str) -> tuple[float, int, int]:
+    """Return median seconds, bytes, and bytes compressed of an answer."""
+    seconds = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        answer = client.get(path, headers={"Accept-Encoding": "identity"})
+        seconds.append(time.perf_counter() - start)
+        assert answer.status_code == 200, answer.text
+    return statistics.median(seconds), len(answer.content), len(gzip.compress(answer.content, 5))
+
+
+def measure(commits: int) -> None:
+    """Print the costs of one size."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = settings_in(Path(directory))
+        with opened(settings) as services, client_of(shown_app(settings)) as client:
+            bisection = seed(services, commits)
+            base = f"/bisections/{bisection}"
+            for name, path in (
+                ("/healthz", "/healthz"),
+                ("page", base),
+                ("chart", f"/api/v1{base}/chart"),
+                ("verdict", f"/api/v1{base}"),
+                ("list", "/"),
+                ("commit", f"{base}/commits/{commits // 2}"),
+            ):
+                seconds, size, small = cost(client, path)
+                row = f"{commits:>7,} {name:<9} {seconds * 1e3:>8.1f} ms {size / 1024:>9.1f} KiB"
+                print(f"{row} {small / 1024:>8.1f} KiB gzip", flush=True)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:] or ["50", "500", "5000"]:
+        measure(int(argument))
