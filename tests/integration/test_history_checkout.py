@@ -152,3 +152,25 @@ def test_a_directory_that_is_not_empty_is_left_alone(
     with pytest.raises(InternalError, match="not empty"):
         mirror.checkout_tree(shop.tree(), shop.head, tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_names_with_spaces_and_sha256_are_no_trouble(tmp_path: Path) -> None:
+    """A repository with SHA-256 names, below a path with spaces and accents, works throughout."""
+    odd = tmp_path / "a spâce # and 'more'"
+    odd.mkdir()
+    place = odd / "source"
+    place.mkdir()
+    subprocess.run(["git", "init", "--quiet", "--object-format=sha256", place], check=True)
+    shop = Workshop(place)
+    shop.commit("one", {"a": "1\n"})
+    shop.git("tag", "v1")
+    shop.commit("two", {"b": "1\n"})
+    shop.commit("three", {"a": "3\n"})
+    mirror = open_mirror(place, odd / "mirrors")
+    assert len(shop.head) == 64
+    assert [c.subject for c in mirror.candidates("v1", "HEAD")] == ["one", "two", "three"]
+    resolved = mirror.resolve_revision(reverting("HEAD", "HEAD~1"))
+    assert isinstance(resolved, Resolved)
+    mirror.checkout_tree(resolved.tree, resolved.base, odd / "out")
+    assert sorted(p.name for p in (odd / "out").iterdir()) == [".git", "a"]
+    assert _git(odd / "out", "describe", "--tags").startswith("v1-3-g")
