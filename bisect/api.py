@@ -21,7 +21,15 @@ from perfbisect.problems import (
     unexpected_problem,
     validation_problem,
 )
-from perfbisect.routers import bisections, catalogue, events, evidence, health, logs
+from perfbisect.routers import (
+    bisections,
+    catalogue,
+    events,
+    evidence,
+    experiments,
+    health,
+    logs,
+)
 from perfbisect.routers.compression import Compression
 from perfbisect.routers.deps import PREFIX
 from perfbisect.routers.health import StoreCollector
@@ -62,7 +70,7 @@ def create_app(
     )
     app.state.metrics = CollectorRegistry()
     app.state.conductor = None
-    for module in (bisections, evidence, events, logs, catalogue):
+    for module in (bisections, experiments, evidence, events, logs, catalogue):
         app.include_router(module.router, prefix=PREFIX)
     app.include_router(health.router)
     mount_pages(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import select
+from sqlalchemy.exc import NoResultFound
 
 from perfbisect.core.states import BisectionState
 from perfbisect.errors import ConflictError, NotFoundError
@@ -12,8 +13,8 @@ from perfbisect.settings import Settings
 from perfbisect.store import bisections
 from perfbisect.store.artifacts import FsspecArtifactStore
 from perfbisect.store.database import Database, now, open_database
-from perfbisect.store.jobs import bisection
-from perfbisect.store.tables import BisectionRow, RepositoryRow
+from perfbisect.store.jobs import JobRef, bisection, experiment, load_row
+from perfbisect.store.tables import RepositoryRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,35 @@ def request_cancel(services: Services, bisection_id: str) -> None:
         NotFoundError: no such bisection.
         ConflictError: it is finished.
     """
+    _request_end(services, bisection(bisection_id), "bisection")
+
+
+def request_experiment_cancel(services: Services, experiment_id: str) -> None:
+    """Ask for the end of an experiment; whoever conducts it does the rest.
+
+    Raises:
+        NotFoundError: no such experiment.
+        ConflictError: it is finished.
+    """
+    _request_end(services, experiment(experiment_id), "experiment")
+
+
+def _request_end(services: Services, ref: JobRef, thing: str) -> None:
+    field = f"{thing}_id"
     with services.database.write() as session:
-        row = session.get(BisectionRow, bisection_id)
-        if row is None:
-            raise NotFoundError(
-                f"no bisection '{bisection_id}'", field="bisection_id", value=bisection_id
-            )
+        try:
+            row = load_row(session, ref)
+        except NoResultFound as error:
+            raise NotFoundError(f"no {thing} '{ref.id}'", field=field, value=ref.id) from error
         if row.state is BisectionState.FINISHED:
             raise ConflictError(
-                f"bisection {bisection_id} is finished ({row.outcome}): there is nothing to cancel",
-                field="bisection_id",
-                value=bisection_id,
+                f"{thing} {ref.id} is finished ({row.outcome}): there is nothing to cancel",
+                field=field,
+                value=ref.id,
             )
         if row.cancel_requested_at is None:
             row.cancel_requested_at = now()
-            bisections.add_event(session, bisection(row.id), "cancel_requested", {})
+            bisections.add_event(session, ref, "cancel_requested", {})
 
 
 def known_repository(services: Services, name_or_url: str) -> RepositoryRow | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from packaging.utils import canonicalize_name
 from sqlalchemy.exc import IntegrityError
 
 from perfbisect.errors import BadInputError, NotFoundError
-from perfbisect.requests import BisectionRequest
+from perfbisect.requests import BisectionRequest, ExperimentRequest
 from perfbisect.services import Services
 from perfbisect.store.catalogue import find_repository
 from perfbisect.submission import submit
@@ -25,19 +28,38 @@ def admit(
         BadInputError: the request names something that may not be submitted this way.
         ConflictError: the idempotency key was used for another request.
     """
+    check_request(services, request)
+    return submitted_once(
+        lambda: (
+            submit(
+                services,
+                request,
+                requested_by=requested_by,
+                origin=origin,
+                idempotency_key=idempotency_key,
+                base_dir=services.settings.project_dir,
+            ).id
+        ),
+        idempotency_key,
+    )
+
+
+def check_request(services: Services, request: BisectionRequest | ExperimentRequest) -> None:
+    """Refuse what may not be submitted this way.
+
+    Raises:
+        BadInputError: naming the field and what would be right.
+    """
     check_text(request.model_dump(mode="json"))
     check_names(services, request)
 
-    def submitted() -> str:
-        return submit(
-            services,
-            request,
-            requested_by=requested_by,
-            origin=origin,
-            idempotency_key=idempotency_key,
-            base_dir=services.settings.project_dir,
-        ).id
 
+def submitted_once(submitted: Callable[[], str], idempotency_key: str | None) -> str:
+    """Submit and return the id; of two submissions with one key at once, the first one's.
+
+    Raises:
+        BadInputError: what the body names can't be right or does not exist.
+    """
     try:
         return submitted()
     except NotFoundError as error:
@@ -50,15 +72,19 @@ def admit(
         return submitted()
 
 
-def check_names(services: Services, request: BisectionRequest) -> None:
+def check_names(services: Services, request: BisectionRequest | ExperimentRequest) -> None:
     """Refuse unknown repositories and, unless settings allow them, inline definitions.
 
     Raises:
         BadInputError: naming the field and what would be right.
     """
     settings = services.settings
-    with services.database.read() as session:
-        known = find_repository(session, request.repository) is not None
+    if isinstance(request, BisectionRequest):
+        _check_package(services, request)
+    known = request.repository is None
+    if request.repository is not None:
+        with services.database.read() as session:
+            known = find_repository(session, request.repository) is not None
     if not known and request.repository not in settings.allowed_repositories:
         raise BadInputError(
             f"repository {request.repository!r} is not known here: name one of "
@@ -75,12 +101,26 @@ def check_names(services: Services, request: BisectionRequest) -> None:
                     "command and are off (PERFBISECT_ALLOW_INLINE)",
                     field=field,
                 )
-        elif "/" in value or ".toml" in value:
+        elif value is not None and ("/" in value or ".toml" in value):
             raise BadInputError(
                 f"{field} {value!r} must be a name, not a file of the server",
                 field=field,
                 value=value,
             )
+
+
+def _check_package(services: Services, request: BisectionRequest) -> None:
+    """Refuse packages that settings do not name: their wheels would run on this machine."""
+    if request.package is None:
+        return
+    allowed = {canonicalize_name(name) for name in services.settings.allowed_packages}
+    if canonicalize_name(request.package) not in allowed:
+        raise BadInputError(
+            f"package {request.package!r} may not be run here: have it added to "
+            "PERFBISECT_ALLOWED_PACKAGES",
+            field="package",
+            value=request.package,
+        )
 
 
 def check_text(value: object, field: str = "") -> None:

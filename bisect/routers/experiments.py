@@ -1,0 +1,161 @@
+"""Submitting experiments, their answers, cancelling."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Path
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict, Field
+
+from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
+from perfbisect.experiments import submit_experiment
+from perfbisect.problems import documented
+from perfbisect.requests import ExperimentRequest
+from perfbisect.routers import models
+from perfbisect.routers.admission import check_request, submitted_once
+from perfbisect.routers.bisections import ANONYMOUS
+from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
+from perfbisect.services import request_experiment_cancel
+from perfbisect.store import experiment_queries, queries
+
+router = APIRouter(prefix="/experiments", tags=["experiments"])
+
+ExperimentId = Annotated[str, Path(max_length=64, description="Id of an experiment.")]
+
+
+class Arm(models.Model):
+    """One revision × environment, as measured against its reference."""
+
+    model_config = ConfigDict(extra="allow")
+
+    position: int
+    name: str
+    against: int | None = Field(description="Position of its reference; null: it is one.")
+    revision: str
+    env: dict[str, str] = Field(default_factory=dict)
+    runs: int = 0
+    difference: str | None = None
+    change: float | None = None
+    ci95: models.Interval | None = None
+    problem: dict[str, Any] | None = None
+
+
+class Experiment(models.Model):
+    """An experiment and what it found; the same object while it runs and when it is finished."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    kind: ExperimentKind
+    bisection: str | None = Field(description="The bisection whose culprits it proves.")
+    state: BisectionState
+    outcome: Outcome | None
+    arms: list[Arm]
+    builds: int
+    runs: int
+    points: int
+    sentence: str
+    unit: str
+
+
+_SUBMISSION = {
+    "reverts on a release branch": {
+        "summary": "Do these three reverts bring the value back?",
+        "value": {
+            "repository": "tensorflow",
+            "recipe": "tf2-cuda10",
+            "benchmark": "resnet50-train",
+            "arms": [{"base": "r2.0", "revert": ["7107f90", "6208021", "ef9f0e8"]}],
+        },
+    }
+}
+
+
+@router.post(
+    "",
+    operation_id="submitExperiment",
+    status_code=HTTPStatus.ACCEPTED,
+    response_model=Experiment,
+    responses={
+        202: {"headers": {"Location": {"schema": {"type": "string"}}}},
+        **documented(409, 413, 422, 503),
+    },
+)
+def submit(
+    services: Opened,
+    body: Annotated[ExperimentRequest, Body(openapi_examples=_SUBMISSION)],
+    idempotency_key: Annotated[
+        str | None, Header(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")
+    ] = None,
+) -> JSONResponse:
+    """Submit an experiment; it runs in the background."""
+    check_request(services, body)
+    experiment_id = submitted_once(
+        lambda: (
+            submit_experiment(
+                services,
+                body,
+                requested_by=ANONYMOUS,
+                origin="api",
+                idempotency_key=idempotency_key,
+                base_dir=services.settings.project_dir,
+            ).id
+        ),
+        idempotency_key,
+    )
+    headers = {"Location": f"{PREFIX}/experiments/{experiment_id}"}
+    return JSONResponse(_answer(services, experiment_id), HTTPStatus.ACCEPTED, headers)
+
+
+@router.get(
+    "", operation_id="listExperiments", response_model=models.Page[Experiment],
+    responses=documented(422),
+)  # fmt: skip
+def list_experiments(
+    services: Opened,
+    bisection: Words = None,
+    state: BisectionState | None = None,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> JSONResponse:
+    """Return experiments, newest first."""
+    with services.database.read() as session:
+        rows, more = experiment_queries.list_experiments(
+            session, bisection_id=bisection, state=state, before=after or None, limit=limit
+        )
+        items = [experiment_queries.answer_of(session, row) for row in rows]
+    return JSONResponse({"items": items, "next": items[-1]["id"] if more else None})
+
+
+@router.get(
+    "/{experiment_id}",
+    operation_id="getExperiment",
+    response_model=Experiment,
+    responses=documented(404, 422),
+)
+def get_experiment(services: Opened, experiment_id: ExperimentId) -> JSONResponse:
+    """Return an experiment's answer as far as it is known."""
+    return JSONResponse(_answer(services, experiment_id))
+
+
+@router.post(
+    "/{experiment_id}/cancel",
+    operation_id="cancelExperiment",
+    status_code=HTTPStatus.ACCEPTED,
+    response_model=Experiment,
+    responses=documented(404, 409, 422),
+)
+def cancel_experiment(services: Opened, experiment_id: ExperimentId) -> JSONResponse:
+    """Ask for the end of an experiment; what it measured is kept."""
+    queries.known_id(experiment_id, "experiment", "experiment_id")
+    request_experiment_cancel(services, experiment_id)
+    return JSONResponse(_answer(services, experiment_id), HTTPStatus.ACCEPTED)
+
+
+def _answer(services: Opened, experiment_id: str) -> dict[str, Any]:
+    queries.known_id(experiment_id, "experiment", "experiment_id")
+    with services.database.read() as session:
+        row = experiment_queries.get_experiment(session, experiment_id)
+        return experiment_queries.answer_of(session, row)
