@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.helpers.seeding import Seed
+from tests.helpers.seeding import Seed, seed_experiment
 from tests.helpers.serving import Site
 
 from perfbisect.core.states import Outcome, WorkState
@@ -63,6 +63,8 @@ def pages(site: Site) -> list[str]:
         f"/bisections/{finished}/commits/5",
         f"/logs/builds/{build}",
         f"/logs/runs/{run}",
+        "/experiments",
+        f"/experiments/{seed_experiment(site.finished)}",
         "/points",
         "/wheels",
         "/hosts",
@@ -125,6 +127,34 @@ def test_a_running_page_shows_what_is_under_way(site: Site) -> None:
     assert "live log" in page.text
     actions = [attrs.get("action") for tag, attrs in page.elements if tag == "form"]
     assert actions == [f"/bisections/{site.running.id}/cancel"]
+
+
+def test_experiments_show_their_arms(site: Site) -> None:
+    """An experiment shows each arm's change, what can't be applied, and where it belongs."""
+    experiment = seed_experiment(site.finished)
+    page = page_of(site, f"/experiments/{experiment}")
+    assert "reverting it brings the value back" in page.text
+    assert "revert on the later end" in page.text
+    assert "+60.4%" in page.text
+    assert "kernels/conv.cc" in page.text
+    listed = page_of(site, "/experiments")
+    assert "proves a bisection's culprits" in listed.text
+    culprits = page_of(site, f"/bisections/{site.finished.id}")
+    assert "proven by revert" in culprits.text
+    targets = {attrs.get("href") for _, attrs in culprits.elements}
+    assert f"/experiments/{experiment}" in targets
+
+
+def test_experiments_are_cancelled_by_their_form(site: Site) -> None:
+    """A running experiment is cancelled with the page's token only; attacks on it are text."""
+    experiment = seed_experiment(site.running, finished=False, name=ATTACK, failure=ATTACK)
+    path = f"/experiments/{experiment}"
+    assert ATTACK in page_of(site, path).text
+    assert "img" not in [tag for tag, _ in page_of(site, path).elements]
+    assert site.client.post(f"{path}/cancel", data={CSRF_FIELD: "guess"}).status_code == 403
+    done = site.client.post(f"{path}/cancel", data={CSRF_FIELD: token_of(site, path)})
+    assert (done.status_code, done.headers["location"]) == (303, path)
+    assert "form" not in [tag for tag, _ in page_of(site, path).elements]
 
 
 def test_the_empty_list_teaches(site: Site) -> None:

@@ -1,0 +1,105 @@
+"""Experiments: arms measured against a reference, and what they prove."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from perfbisect.core.states import BisectionState
+from perfbisect.routers.deps import After, Opened
+from perfbisect.routers.experiments import ExperimentId
+from perfbisect.security import CSRF_FIELD, new_csrf_token
+from perfbisect.services import request_experiment_cancel
+from perfbisect.store import experiment_queries, queries
+from perfbisect.store.tables import DecisionRow, RunRow
+from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
+from perfbisect.web.list_pages import ROWS, next_link
+from perfbisect.web.templating import render
+
+router = APIRouter(prefix="/experiments")
+
+_TONES = {"answered": "good", "failed": "bad", None: "busy"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentView:
+    """The page of an experiment."""
+
+    answer: Mapping[str, Any]
+    tone: str
+    decisions: list[DecisionRow]
+    runs: list[RunRow]
+    cancellable: bool
+    #: Lowest and highest relative change on the drawing; zero is always inside.
+    span: tuple[float, float]
+
+    def along(self, change: float) -> float:
+        """Return where a relative change stands on a bar of 160 units."""
+        low, high = self.span
+        return round(6 + 148 * (change - low) / (high - low), 1)
+
+
+def _view(services: Opened, experiment_id: str) -> ExperimentView:
+    queries.known_id(experiment_id, "experiment", "experiment_id")
+    with services.database.read() as session:
+        row = experiment_queries.get_experiment(session, experiment_id)
+        answer = experiment_queries.answer_of(session, row)
+        decisions = experiment_queries.decisions_of(session, experiment_id)
+        runs = experiment_queries.runs_of(session, experiment_id)
+    ends = [end for arm in answer["arms"] for end in arm.get("ci95") or ()]
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    unfinished = row.state is not BisectionState.FINISHED
+    return ExperimentView(
+        answer=answer,
+        tone=_TONES.get(answer["outcome"], "unsure"),
+        decisions=decisions,
+        runs=runs,
+        cancellable=unfinished and row.cancel_requested_at is None,
+        span=(low, high) if high > low else (-0.01, 0.01),
+    )
+
+
+@router.get("", response_class=HTMLResponse)
+def list_experiments(request: Request, services: Opened, after: After = None) -> HTMLResponse:
+    """Show experiments, newest first."""
+    with services.database.read() as session:
+        rows, more = experiment_queries.list_experiments(session, before=after or None, limit=ROWS)
+        items = [(row, experiment_queries.answer_of(session, row)) for row in rows]
+    context = {
+        "items": items,
+        "next": next_link("/experiments", {}, items[-1][0].id if more else None),
+    }
+    return render(request, "experiments.html", context)
+
+
+@router.get("/{experiment_id}", response_class=HTMLResponse)
+def show_experiment(
+    request: Request, services: Opened, experiment_id: ExperimentId, csrf: CsrfCookie = None
+) -> HTMLResponse:
+    """Show an experiment."""
+    view = _view(services, experiment_id)
+    token = csrf or new_csrf_token()
+    context = {"view": view, "csrf_field": CSRF_FIELD, "csrf_token": token}
+    response = render(request, "experiment.html", context)
+    if view.cancellable:
+        set_csrf_cookie(response, request, token)
+    return response
+
+
+@router.post("/{experiment_id}/cancel")
+def cancel(
+    services: Opened,
+    experiment_id: ExperimentId,
+    csrf: CsrfCookie = None,
+    csrf_token: Annotated[str, Form(alias=CSRF_FIELD, max_length=200)] = "",
+) -> RedirectResponse:
+    """Ask for the end of an experiment, and show it again."""
+    require_csrf(csrf, csrf_token)
+    queries.known_id(experiment_id, "experiment", "experiment_id")
+    request_experiment_cancel(services, experiment_id)
+    return RedirectResponse(f"/experiments/{experiment_id}", status_code=HTTPStatus.SEE_OTHER)
