@@ -74,7 +74,7 @@ class RecipeBuilder:
         """
         started = time.monotonic()
         try:
-            result: BuildSuccess | Failure = self._build(request, cancel, started)
+            result: BuildSuccess | Failure = self._build(request, cancel)
         except Stopped as stopped:
             result = stopped.failure
         except (PerfbisectError, OSError) as error:
@@ -86,7 +86,7 @@ class RecipeBuilder:
                 _say(request.log_path, f"[failed ({result.kind}): {result.cause}]")
         return replace(result, seconds=time.monotonic() - started)
 
-    def _build(self, request: BuildRequest, cancel: CancelToken, started: float) -> BuildSuccess:
+    def _build(self, request: BuildRequest, cancel: CancelToken) -> BuildSuccess:
         recipe = request.recipe
         if recipe.kind is RecipeKind.BAZEL:
             check_options(recipe)
@@ -97,8 +97,9 @@ class RecipeBuilder:
             self._introduce(request, facts)
             with self._place(request, directories, facts, cancel, epoch) as place:
                 steps = steps_of(recipe, facts, place, directories.home, epoch)
+                place.prepare()
+                deadline = time.monotonic() + recipe.timeout
                 for step in steps:
-                    deadline = started + recipe.timeout
                     _run(step, place, request, deadline - time.monotonic())
                 return _success(request, directories, place, facts, steps, epoch)
 
@@ -137,6 +138,8 @@ class RecipeBuilder:
         lines = [f"[{request.recipe.name}: tree {request.tree} on commit {request.commit}]"]
         if request.recipe.kind is RecipeKind.BAZEL:
             reasons = (*facts.reasons, *left_out(request.recipe, facts))
+            if request.recipe.docker:
+                reasons = (*reasons, f"toolchain: {toolchain_of(request.recipe, facts)}")
             lines += [f"[{reason}]" for reason in reasons]
         _say(request.log_path, *lines)
 

@@ -309,7 +309,7 @@ def translated() -> Iterator[None]:
 def _from_engine(error: APIError) -> Exception:
     said = _short(error)
     if isinstance(error, ImageNotFound):
-        return InternalError(f"the image is not there: {said}")
+        return TransientError(f"the image is gone: {said}")
     lower = said.lower()
     if "executable file not found" in lower or "exec format error" in lower:
         return _CommandNotFound(said)

@@ -93,6 +93,7 @@ def remove(path: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.is_dir():
+        path.chmod(0o700)
         for directory, names, _ in os.walk(path):
             for name in names:
                 inner = os.path.join(directory, name)

@@ -99,6 +99,10 @@ class DockerPlace:
             **self._bazel,
         }
 
+    def prepare(self) -> None:
+        """Have the image, built now if need be."""
+        self._ensure_image()
+
     def python_version(self) -> tuple[int, int] | None:
         """Ask the image's Python for its version."""
         spec = self._spec(Step((self.python, "--version")))

@@ -80,6 +80,9 @@ class LocalPlace:
         }
         return {"docker": False, **versions, **self._bazel}
 
+    def prepare(self) -> None:
+        """This machine is as it is."""
+
     def python_version(self) -> tuple[int, int] | None:
         """Return the version of the Python of the build."""
         return parse_python_version(self._version(self._program, "--version"))

@@ -120,6 +120,14 @@ class Place(Protocol):
         """What it takes to have the same place again: image, versions."""
         ...
 
+    def prepare(self) -> None:
+        """Have all that the steps need; the recipe's timeout starts afterwards.
+
+        Raises:
+            Stopped: something can't be had.
+        """
+        ...
+
     def python_version(self) -> tuple[int, int] | None:
         """Return the version of the Python of the build, or None where it can't be told."""
         ...

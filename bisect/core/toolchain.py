@@ -163,15 +163,15 @@ def _gpu_toolchain(
     version: tuple[int, int] | None, bazel: str, hermetic_cuda: bool
 ) -> tuple[str, str]:
     if hermetic_cuda:
-        return "tf-hermetic", "toolchain tf-hermetic: .bazelrc chooses CUDA hermetically"
+        return "tf-hermetic", "toolchain with CUDA: tf-hermetic (.bazelrc chooses CUDA itself)"
     if version is not None:
         name = next(name for first, name in _ERAS if version >= first)
-        return name, f"toolchain {name}: TensorFlow {version[0]}.{version[1]}"
+        return name, f"toolchain with CUDA: {name} (TensorFlow {version[0]}.{version[1]})"
     if bazel:
         major, minor = (int(part) for part in bazel.split(".")[:2])
         name = next(name for first, name in _BAZEL_ERAS if (major, minor) >= first)
-        return name, f"toolchain {name}: Bazel {bazel}"
-    return "tf-cuda10.0", "toolchain tf-cuda10.0: nothing in the tree tells its era"
+        return name, f"toolchain with CUDA: {name} (Bazel {bazel})"
+    return "tf-cuda10.0", "toolchain with CUDA: tf-cuda10.0 (nothing in the tree tells its era)"
 
 
 def _target(build_file: str) -> tuple[str, str]:
