@@ -17,6 +17,7 @@ from perfbisect.routers.events import LastEventId, follow, resume_from
 from perfbisect.security import CSRF_FIELD, new_csrf_token
 from perfbisect.services import Services, request_cancel
 from perfbisect.store import queries
+from perfbisect.web.commit_text import commit_text, reproduce
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
 from perfbisect.web.templating import render
 from perfbisect.web.views import bisection_view, commit_view
@@ -95,4 +96,9 @@ def show_commit(
     """Show a commit of the axis: its builds, runs and points."""
     with services.database.read() as session:
         view = commit_view(session, bisection_id, position)
-    return render(request, "commit.html", {"view": view})
+    context = {
+        "view": view,
+        "text": commit_text(services, view.listing, view.candidate.sha),
+        "command": reproduce(view.listing, view.candidate),
+    }
+    return render(request, "commit.html", context)

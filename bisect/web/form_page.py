@@ -41,6 +41,7 @@ FIELDS = (
     "max_runs",
     "max_builds",
     "max_time",
+    "prove",
 )
 REQUIRED = ("repository", "good", "bad", "recipe", "benchmark")
 _DEFAULTS = {"min_effect": "3%", "find": Find.ALL.value}
@@ -57,6 +58,8 @@ def body_of(values: dict[str, str]) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         name: value for name, value in values.items() if value and value != _DEFAULTS.get(name)
     }
+    if "prove" in chosen:
+        chosen["prove"] = True
     for name in ("max_runs", "max_builds"):
         if str(chosen.get(name, "")).isdecimal():
             chosen[name] = int(chosen[name])
@@ -67,6 +70,9 @@ def command_line(body: dict[str, Any]) -> str:
     """Return the command that does the same on this machine."""
     words = ["perfbisect bisect"]
     for name, value in body.items():
+        if value is True:
+            words.append(f"--{name}")
+            continue
         option = _OPTIONS.get(name, "--" + name.replace("_", "-"))
         words.append(f"{option} {value if value == '…' else shlex.quote(str(value))}")
     return " \\\n  ".join(words)

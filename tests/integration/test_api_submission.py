@@ -140,3 +140,6 @@ def test_the_form_submits_too(conducted: Conducted) -> None:
     assert client.get(f"{API}/bisections/{bisection_id}").json()["origin"] == "form"
     conducted.events(bisection_id)
     assert "is a regression" in client.get(answer.headers["location"]).text
+    commit = client.get(f"{answer.headers['location']}/commits/12").text
+    assert '<span class="d-add">+12</span>' in commit
+    assert f"--bad {conducted.repository.shas[12]}" in commit

@@ -260,11 +260,15 @@ def test_the_form_needs_its_token(site: Site) -> None:
 
 def test_the_form_shows_its_equivalents(site: Site) -> None:
     """What is filled in is shown as a command and as a request, quoted for the shell."""
-    page = page_of(site, "/new?repository=framework&good=v1.0&bad=it's&threshold=70%25&max_runs=9")
+    page = page_of(
+        site, "/new?repository=framework&good=v1.0&bad=it's&threshold=70%25&max_runs=9&prove=yes"
+    )
     assert "--repo framework" in page.text
     assert "--threshold 70%" in page.text
     assert """--bad 'it'"'"'s'""" in page.text
     assert '"max_runs": 9' in page.text
+    assert "--prove" in page.text
+    assert '"prove": true' in page.text
 
 
 def test_tokens_are_not_readable_by_scripts(site: Site) -> None:
