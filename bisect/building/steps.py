@@ -78,6 +78,7 @@ def bazelrc(place: Place) -> str:
     return (
         f"startup --batch --output_user_root={place.paths.bazel_root}\n"
         f"build --disk_cache={cache}/bazel/disk --repository_cache={cache}/bazel/repository\n"
+        f"build --distdir={cache}/bazel/distdir\n"
         f"build --jobs={place.jobs}\n"
         "build --color=no --curses=no --show_progress_rate_limit=5\n"
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tarfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.helpers.building import KERNEL, Yard, log_of, make_workspace, need
+from tests.helpers.building import KERNEL, WORKSPACE, Yard, log_of, make_workspace, need
 from tests.helpers.repositories import Workshop
 
+from perfbisect.building.artifacts import sha256_of
 from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.states import FailureKind
 
@@ -104,3 +106,62 @@ def test_tree_without_a_wheel_target_is_permanent(yard: Yard, tmp_path: Path) ->
     failure = yard.fail(yard.request(workshop, BAZEL))
     assert failure.kind is FailureKind.PERMANENT
     assert "no target" in failure.cause
+
+
+def test_wheel_target_of_later_trees(yard: Yard, workshop: Workshop) -> None:
+    """A tree that has the wheel target instead of the script gets its wheel out of bazel-bin."""
+    workshop.commit(
+        "Build the wheel as a target",
+        {
+            "tensorflow/tools/pip_package/BUILD": (
+                'genrule(name = "wheel", srcs = ["//tensorflow/core:libkernel.so"],\n'
+                '        outs = ["wheel_house/tiny-1.0-py3-none-any.whl"],\n'
+                '        tools = ["//:make_wheel.py"],\n'
+                '        cmd = "python3 $(location //:make_wheel.py) $< $(@D)")\n'
+            ),
+            ".bazelrc": "build --define=with_xla_support=true\n",
+        },
+    )
+    request = yard.request(workshop, BAZEL)
+    result = yard.succeed(request)
+    assert result.path.name == "tiny-1.0-py3-none-any.whl"
+    assert "with_xla_support" not in result.environment["commands"][0]
+    assert "left out: XLA is on by default" in log_of(request)
+
+
+def test_archives_that_are_gone_come_from_the_distdir(yard: Yard, workshop: Workshop) -> None:
+    """An archive whose host is dead is taken from the directory of archives, by name and sum."""
+    packed = yard.path / "zlib-1.0.tar.gz"
+    source = make_archive(packed)
+    workshop.commit(
+        "Depend on an archive",
+        {
+            "WORKSPACE": (
+                'workspace(name = "tiny")\n'
+                'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
+                f'http_archive(name = "zlib", sha256 = "{sha256_of(packed)}",\n'
+                '    urls = ["http://archives.example.invalid/zlib-1.0.tar.gz"],\n'
+                f"    build_file_content = {source!r})\n"
+            ),
+            "tensorflow/core/BUILD": (
+                WORKSPACE["tensorflow/core/BUILD"].replace(
+                    '"kernel.cc"]', '"kernel.cc", "@zlib//:zlib.h"]'
+                )
+            ),
+        },
+    )
+    failure = yard.fail(yard.request(workshop, BAZEL))
+    assert failure.kind is FailureKind.TRANSIENT
+    distdir = yard.path / "cache/local/shared/bazel/distdir"
+    distdir.mkdir(parents=True, exist_ok=True)
+    packed.rename(distdir / packed.name)
+    yard.succeed(yard.request(workshop, BAZEL))
+
+
+def make_archive(path: Path) -> str:
+    """Pack a header; return the BUILD file that exports it."""
+    header = path.with_name("zlib.h")
+    header.write_text("#define ZLIB 1\n")
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(header, "zlib.h")
+    return 'exports_files(["zlib.h"])'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -218,6 +220,14 @@ def test_unknown_toolchain_is_ours(yard: Yard, workshop: Workshop, command: Reci
     assert "did you mean 'tf-cpu'" in failure.cause
 
 
+def test_unknown_argument_is_ours(yard: Yard, workshop: Workshop, command: Recipe) -> None:
+    """An argument that the Dockerfile does not have is named."""
+    recipe = replace(command, toolchain_args={"UV_VERSON": "1"}, command="true")
+    failure = yard.fail(yard.request(workshop, recipe))
+    assert failure.kind is FailureKind.OURS
+    assert "did you mean 'UV_VERSION'" in failure.cause
+
+
 def test_base_image_that_can_not_be_pulled_is_not_the_revision(
     yard: Yard, workshop: Workshop, command: Recipe
 ) -> None:
@@ -272,4 +282,44 @@ def test_leftovers_are_removed_by_prefix(base: str, engine: docker.DockerClient)
     engine.containers.run(base, ["sleep", "600"], detach=True, labels={LABEL: work})
     assert len(containers_of(engine, work)) == 1
     assert remove_leftovers(work[:-2]) == 1
+    assert containers_of(engine, work) == []
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from perfbisect.builder import make_builder
+from perfbisect.core.recipe import Recipe, RecipeKind
+from perfbisect.ports import BuildRequest, CancelToken
+
+work, base, mirror, commit, tree, directory = sys.argv[1:]
+directory = Path(directory)
+(directory / "work").mkdir(parents=True)
+make_builder().build(
+    BuildRequest(
+        id=work, mirror=Path(mirror), commit=commit, tree=tree, work_dir=directory / "work",
+        log_path=directory / "log", cache_dir=directory / "cache",
+        recipe=Recipe(name="slow", kind=RecipeKind.COMMAND, toolchain="python", base_image=base,
+                      command="echo started; sleep 600"),
+    ),
+    CancelToken(),
+)
+"""
+
+
+def test_a_killed_builder_leaves_a_container_that_recovery_removes(
+    workshop: Workshop, base: str, engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    """After kill -9 of the whole program its container runs on until recovery names the work."""
+    work = f"killed-{time.monotonic_ns()}"
+    log = tmp_path / "build" / "log"
+    arguments = [work, base, str(workshop.path / ".git"), workshop.head, workshop.tree()]
+    command = [sys.executable, "-c", KILLED, *arguments, str(tmp_path / "build")]
+    with subprocess.Popen(command) as process:
+        while not (log.exists() and "started\n" in log.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    assert len(containers_of(engine, work)) == 1
+    assert remove_leftovers(work) == 1
     assert containers_of(engine, work) == []
