@@ -23,7 +23,7 @@ from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import experiment
 from perfbisect.store.tables import ArmRow, ExperimentRow
-from perfbisect.submission import Progress
+from perfbisect.git.process import Progress
 from perfbisect.units import parse_duration, parse_percent
 
 
