@@ -40,7 +40,7 @@ _IRRELEVANT_PLACES = (
     "tensorflow/lite/micro/example_{}.cc",
     "tensorflow/java/src/main/J{}.java",
 )
-_RELEVANT_PLACES = (
+_RELEVANT_PLACES: tuple[str, ...] = (
     "tensorflow/core/kernels/op_{}.cc",
     "tensorflow/core/grappler/optimizers/pass_{}.cc",
     "tensorflow/compiler/xla/service/step_{}.cc",
