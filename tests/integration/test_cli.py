@@ -45,7 +45,7 @@ def test_a_culprit_in_json(project: Project) -> None:
     assert verdict["culprits"][0]["verified"] is True
     assert verdict["culprits"][0]["subject"] == "Commit 8"
     assert verdict["outcome"] == "culprits"
-    assert verdict["points"] == rows(project)["points"]
+    assert 0 < verdict["points"] <= rows(project)["points"]
     # Progress went to standard error, line by line, with the reasons of the decisions.
     assert "decided build" in ended.err
     assert "images/s" in ended.err
@@ -105,7 +105,10 @@ def test_export(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "points.json"
     assert call(["export", verdict["id"], option, "--json", "-o", str(file)]).code == 0
     whole = json.loads(file.read_text())
-    assert len(table) == len(whole["points"]) == verdict["points"]
+    assert [point["id"] for point in whole["points"]] == [row["id"] for row in table]
+    # Proofs are measured on trees of the axis too; what they measured speaks for it as well.
+    own = [row for row in table if row["bisection_id"] == verdict["id"]]
+    assert len(own) == verdict["points"]
     assert whole["verdict"]["id"] == verdict["id"]
     assert {project.shas[int(row["position"])] for row in table} == {row["commit"] for row in table}
 
