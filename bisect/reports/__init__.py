@@ -1,0 +1,1 @@
+"""Reports: what is said of verdicts and experiments, and the documents made of it. All pure."""
