@@ -84,9 +84,9 @@ def try_(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure revisions with changes against a reference, in balanced order on one host.
+    """Measure revisions with changes against a reference.
 
-    Each arm is a base commit with reverts, picks and patches, and environment variables.
+    In balanced order, on one host. Each arm is a base commit with reverts, picks and patches, and environment variables.
     """
     arms = _arms(base, revert, pick, patch, _pairs(env, "--env"), arm)
     switches = [_pairs([each], "--switch") for each in switch or ()]

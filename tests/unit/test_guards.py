@@ -53,7 +53,7 @@ def test_nothing_is_named_after_the_standard_library() -> None:
 
 
 def test_nothing_is_named_after_a_dependency() -> None:
-    """No top-level module of ours has the name of a package that we depend on."""
+    """No top-level module of ours has the name of a package that our code imports."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dependencies = {
         requirement.split("[")[0].split(">")[0].split("=")[0].strip().replace("-", "_")
