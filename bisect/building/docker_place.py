@@ -111,6 +111,11 @@ class DockerPlace:
             raise CancelledWork
         return parse_python_version(done.tail)
 
+    @property
+    def toolchain_key(self) -> str:
+        """The image's own digest."""
+        return self._ensure_image().id.rpartition(":")[2][:20]
+
     def bazel(self, version: str) -> str:
         """Put a Bazel of this version, verified on this machine, into the image."""
         found = self._binaries.find(version, self._request.recipe.bazel_binary, self._cancel)

@@ -21,7 +21,7 @@ from perfbisect.building.place import (
     parse_python_version,
     step_environment,
 )
-from perfbisect.core.recipe import Recipe
+from perfbisect.core.recipe import Recipe, digest_of
 from perfbisect.core.states import FailureKind
 from perfbisect.ports import BuildRequest, CancelToken, Failure
 from perfbisect.processes import run_process
@@ -86,6 +86,12 @@ class LocalPlace:
     def python_version(self) -> tuple[int, int] | None:
         """Return the version of the Python of the build."""
         return parse_python_version(self._version(self._program, "--version"))
+
+    @property
+    def toolchain_key(self) -> str:
+        """Digest of what the compilers say of themselves."""
+        compilers = [self._version(name, "--version") for name in ("gcc", "g++", "clang", "ld")]
+        return digest_of([self._program, *compilers])[:20]
 
     def bazel(self, version: str) -> str:
         """Return a Bazel of this version, fetched if need be."""

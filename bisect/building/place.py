@@ -132,6 +132,13 @@ class Place(Protocol):
         """Return the version of the Python of the build, or None where it can't be told."""
         ...
 
+    @property
+    def toolchain_key(self) -> str:
+        """Name that changes with the compilers. What they compiled is kept apart by it: Bazel takes
+        a compiler for the same as long as its path is.
+        """
+        ...
+
     def bazel(self, version: str) -> str:
         """Return the program Bazel of this version (empty: any).
 

@@ -74,11 +74,11 @@ def bazelrc(place: Place) -> str:
     Startup options are here too, so that the command line stays the recipe's own. Without a server
     (``--batch``) nothing is left running.
     """
-    cache = place.paths.cache
+    cache, key = f"{place.paths.cache}/bazel", place.toolchain_key
     return (
-        f"startup --batch --output_user_root={place.paths.bazel_root}\n"
-        f"build --disk_cache={cache}/bazel/disk --repository_cache={cache}/bazel/repository\n"
-        f"build --distdir={cache}/bazel/distdir\n"
+        f"startup --batch --output_user_root={place.paths.bazel_root}/{key}\n"
+        f"build --disk_cache={cache}/disk-{key} --repository_cache={cache}/repository\n"
+        f"build --distdir={cache}/distdir\n"
         f"build --jobs={place.jobs}\n"
         "build --color=no --curses=no --show_progress_rate_limit=5\n"
     )
