@@ -20,6 +20,7 @@ from perfbisect.commands import (
     demonstrate,
     machine,
     remote,
+    reporting,
     search,
     serving,
     simulating,
@@ -76,7 +77,7 @@ app.command("submit")(remote.submit)
 app.command("status")(remote.status)
 app.command("watch")(remote.watch)
 app.command("cancel")(remote.cancel)
-app.command("report")(remote.report)
+app.command("report")(reporting.report)
 app.command("export")(search.export)
 app.add_typer(database.app, name="db")
 

@@ -113,10 +113,25 @@ class Client:
         """Ask for the end; return the verdict as it is now."""
         return self._json("POST", f"/bisections/{_segment(bisection_id)}/cancel")
 
-    def report(self, bisection_id: str) -> str:
-        """Return the report in Markdown."""
-        path = f"/bisections/{_segment(bisection_id)}/report"
-        return self._send("GET", path, params={"format": "md"}).text
+    def report(self, job_id: str, wanted: str = "md") -> str:
+        """Return the report of a bisection or an experiment.
+
+        Args:
+            wanted: ``md``, ``html``, ``json`` or ``csv``.
+
+        Raises:
+            NotFoundError: there is neither a bisection nor an experiment with this id.
+        """
+        params = {"format": wanted}
+        try:
+            path = f"/bisections/{_segment(job_id)}/report"
+            return self._send("GET", path, params=params).text
+        except NotFoundError as error:
+            try:
+                path = f"/experiments/{_segment(job_id)}/report"
+                return self._send("GET", path, params=params).text
+            except NotFoundError:
+                raise error from None
 
     def points_csv(self, bisection_id: str) -> str:
         """Return every point that speaks for the axis as CSV."""

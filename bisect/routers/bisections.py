@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Path, Query, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi import APIRouter, Body, Header, Path, Response
+from fastapi.responses import JSONResponse
 
-from perfbisect import report
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.problems import documented
 from perfbisect.requests import BisectionRequest
-from perfbisect.routers import models, present
+from perfbisect.routers import dossiers, models, present
 from perfbisect.routers.admission import admit
 from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
+from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
 from perfbisect.services import request_cancel
 from perfbisect.store import queries
 
@@ -146,24 +146,16 @@ def cancel_bisection(services: Opened, bisection_id: BisectionId) -> JSONRespons
     "/{bisection_id}/report",
     operation_id="getReport",
     response_model=models.Verdict,
-    responses={
-        200: {"content": {"text/markdown": {"schema": {"type": "string"}}}},
-        **documented(404, 422),
-    },
+    responses=REPORT_RESPONSES,
 )
 def get_report(
-    services: Opened,
-    bisection_id: BisectionId,
-    format: Annotated[Literal["json", "md"], Query(description="Of the report.")] = "json",
+    services: Opened, bisection_id: BisectionId, format: ReportFormat = "json"
 ) -> Response:
-    """Return the verdict as a document to keep or to send."""
+    """Return what was found as a document to keep or to send.
+
+    As JSON, the verdict with all that the other formats tell in words; as CSV, the measured
+    revisions.
+    """
     with services.database.read() as session:
-        verdict = present.verdict_of(queries.get_bisection(session, bisection_id))
-        decisions, _ = queries.decisions_of(session, bisection_id)
-    if format == "json":
-        return Response(report.to_json(verdict), media_type="application/json")
-    chosen = [
-        {"kind": row.kind, "position": row.position, "host": row.host, "reason": row.reason}
-        for row in decisions
-    ]
-    return PlainTextResponse(report.to_markdown(verdict, chosen), media_type="text/markdown")
+        dossier = dossiers.bisection_dossier(session, bisection_id)
+    return report_response(dossier, format, f"bisection-{bisection_id}")

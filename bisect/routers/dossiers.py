@@ -10,9 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from perfbisect.core.states import WorkState
-from perfbisect.reports.bisection_document import bisection_document, measured_roles
-from perfbisect.reports.document import Document
-from perfbisect.reports.experiment_document import experiment_document
+from perfbisect.reports.bisection_document import measured_roles
 from perfbisect.routers import present
 from perfbisect.store import experiment_queries, queries
 from perfbisect.store.queries import Axis
@@ -106,16 +104,6 @@ def experiment_dossier(session: Session, experiment_id: str) -> dict[str, Any]:
         ][:_MOST_WHEELS],
         **_surroundings(points),
     }
-
-
-def bisection_report(session: Session, bisection_id: str) -> Document:
-    """Return the report of a bisection, ready to be rendered."""
-    return bisection_document(bisection_dossier(session, bisection_id))
-
-
-def experiment_report(session: Session, experiment_id: str) -> Document:
-    """Return the report of an experiment, ready to be rendered."""
-    return experiment_document(experiment_dossier(session, experiment_id))
 
 
 def _request_of_bisection(session: Session, row: ExperimentRow) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path
+from fastapi import APIRouter, Body, Header, Path, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
@@ -13,10 +13,11 @@ from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
 from perfbisect.experiments import submit_experiment
 from perfbisect.problems import documented
 from perfbisect.requests import ExperimentRequest
-from perfbisect.routers import models
+from perfbisect.routers import dossiers, models
 from perfbisect.routers.admission import check_request, submitted_once
 from perfbisect.routers.bisections import ANONYMOUS
 from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
+from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
 from perfbisect.services import request_experiment_cancel
 from perfbisect.store import experiment_queries, queries
 
@@ -152,6 +153,21 @@ def cancel_experiment(services: Opened, experiment_id: ExperimentId) -> JSONResp
     queries.known_id(experiment_id, "experiment", "experiment_id")
     request_experiment_cancel(services, experiment_id)
     return JSONResponse(_answer(services, experiment_id), HTTPStatus.ACCEPTED)
+
+
+@router.get(
+    "/{experiment_id}/report",
+    operation_id="getExperimentReport",
+    response_model=Experiment,
+    responses=REPORT_RESPONSES,
+)
+def get_report(
+    services: Opened, experiment_id: ExperimentId, format: ReportFormat = "json"
+) -> Response:
+    """Return what was found as a document to keep or to send; as CSV, the arms."""
+    with services.database.read() as session:
+        dossier = dossiers.experiment_dossier(session, experiment_id)
+    return report_response(dossier, format, f"experiment-{experiment_id}")
 
 
 def _answer(services: Opened, experiment_id: str) -> dict[str, Any]:
