@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from perfbisect.core.facts import Action, Finish
+from perfbisect import report
+from perfbisect.core.facts import Action, Finish, Step
 from perfbisect.core.planner import believe
 from perfbisect.core.planner import plan as make_plan
 from perfbisect.core.states import Outcome
@@ -19,6 +20,7 @@ from perfbisect.history import Mirror
 from perfbisect.jobs import Look
 from perfbisect.proofs import PreparedProof, insert_proof, prepare_proof
 from perfbisect.services import Services
+from perfbisect.step_evidence import add_commit_ranges, published_at, read_git_versions
 from perfbisect.store.jobs import bisection
 from perfbisect.store.tables import BisectionRow, RepositoryRow
 from perfbisect.verdicts import assemble, belief_json
@@ -38,7 +40,10 @@ class BisectionJob:
             self._axis = load_axis(session, bisection_id)
             self._policy = load_policy(row)
             self._benchmark_digest = row.benchmark_digest
-            self._url = session.get_one(RepositoryRow, row.repository_id).url
+            #: None: versions of a package, which can be neither reverted nor picked.
+            self._url: str | None = None
+            if row.repository_id is not None:
+                self._url = session.get_one(RepositoryRow, row.repository_id).url
             self._prove = bool(row.request.get("prove", True))
 
     def look(self, session: Session, capacity: Capacity, elapsed: float) -> Look:
@@ -74,13 +79,21 @@ class BisectionJob:
         return _summary(row.verdict)
 
     def prepare_end(self, look: Look, action: Finish) -> Any:
-        """Resolve the revisions that prove the culprits."""
+        """Resolve the revisions that prove the culprits; of versions, read which commits they are.
+
+        Returns:
+            a proof, or position -> git version; None: neither is of use.
+        """
         if look.belief is None:
             look.belief = believe(look.facts)
-        if action.outcome is not Outcome.CULPRITS or not self._prove:
+        if action.outcome is not Outcome.CULPRITS:
             return None
         steps = [step for step in look.belief.steps if step.verified]
-        return prepare_proof(self._mirror(), self._axis, self._policy, steps)
+        if self._url is None:
+            return self._git_versions(steps)
+        if not self._prove:
+            return None
+        return prepare_proof(self._mirror(self._url), self._axis, self._policy, steps)
 
     def end(self, session: Session, look: Look, action: Finish, prepared: Any) -> dict[str, Any]:
         """Store the final belief and start the proof; return the verdict."""
@@ -90,15 +103,27 @@ class BisectionJob:
         verdict = assemble(session, row, self._axis, look, action, self._relations)
         if isinstance(prepared, PreparedProof):
             insert_proof(session, row, prepared, verdict)
+        elif prepared:
+            add_commit_ranges(verdict["culprits"], prepared)
+            verdict["sentence"] = report.sentence(verdict)
         return verdict
 
-    def _mirror(self) -> Mirror:
-        return Mirror(mirror_path(self._services, self._url))
+    def _git_versions(self, steps: Sequence[Step]) -> dict[int, str]:
+        positions = {position for step in steps for position in (step.before, step.after)}
+        with self._services.database.read() as session:
+            row = session.get_one(BisectionRow, self.ref.id)
+            wheels = published_at(session, row, positions)
+        return read_git_versions(self._services, wheels)
+
+    def _mirror(self, url: str) -> Mirror:
+        return Mirror(mirror_path(self._services, url))
 
     def _relations(self, sha: str) -> list[dict[str, Any]]:
         """Return what the whole history knows; trouble with git must not keep an end from us."""
+        if self._url is None:
+            return []
         try:
-            return [asdict(relation) for relation in self._mirror().relations(sha)]
+            return [asdict(relation) for relation in self._mirror(self._url).relations(sha)]
         except PerfbisectError as error:
             log.warning("relations of %s: %s", sha, error)
             return []

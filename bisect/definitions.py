@@ -27,12 +27,9 @@ from perfbisect.store.tables import BenchmarkRow, RecipeRow, RepositoryRow
 
 
 @dataclass(frozen=True, slots=True)
-class Definitions:
-    """A repository's source, a recipe and a benchmark, all found to be right."""
+class Measured:
+    """What is measured: a benchmark that was found to be right, with its files."""
 
-    #: URL or absolute path.
-    source: str
-    recipe: Recipe
     benchmark: Benchmark
     #: The benchmark's files: name -> path on this machine.
     files: Mapping[str, Path]
@@ -43,6 +40,15 @@ class Definitions:
     def benchmark_digest(self) -> str:
         """Identity of what is measured, scripts included."""
         return self.benchmark.digest(dict(self.hashes))
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions(Measured):
+    """A repository's source, a recipe and a benchmark, all found to be right."""
+
+    #: URL or absolute path.
+    source: str
+    recipe: Recipe
 
     def with_env(self, env: Mapping[str, str]) -> Definitions:
         """Return the same with further environment variables: another benchmark."""
@@ -72,20 +78,24 @@ def find_definitions(
         if isinstance(recipe, dict)
         else load_recipe(recipe, base_dir).recipe
     )
-    found_benchmark, files, hashes = _benchmark(benchmark, base_dir)
+    measured = find_benchmark(benchmark, base_dir)
     source = _source(services, repository, allow_local)
     return Definitions(
+        benchmark=measured.benchmark,
+        files=measured.files,
+        hashes=measured.hashes,
         source=parse_source(source, allow_local=True).url,
         recipe=found_recipe,
-        benchmark=found_benchmark,
-        files=files,
-        hashes=hashes,
     )
 
 
-def _benchmark(
-    given: str | dict[str, Any], base_dir: Path | None
-) -> tuple[Benchmark, dict[str, Path], dict[str, str]]:
+def find_benchmark(given: str | dict[str, Any], base_dir: Path | None) -> Measured:
+    """Find and check a benchmark.
+
+    Raises:
+        NotFoundError: nothing of that name.
+        BadInputError: it can't be right.
+    """
     if isinstance(given, dict):
         benchmark = benchmark_from_dict(given, "benchmark")
         if benchmark.files:
@@ -95,9 +105,10 @@ def _benchmark(
                 field="benchmark.files",
                 value=list(benchmark.files),
             )
-        return benchmark, {}, {}
+        return Measured(benchmark, {}, {})
     loaded = load_benchmark(given, base_dir)
-    return loaded.benchmark, {n: loaded.base_dir / n for n in loaded.files}, dict(loaded.files)
+    files = {name: loaded.base_dir / name for name in loaded.files}
+    return Measured(loaded.benchmark, files, dict(loaded.files))
 
 
 def _source(services: Services, repository: str, allow_local: bool) -> str:
@@ -117,7 +128,7 @@ def _source(services: Services, repository: str, allow_local: bool) -> str:
     )
 
 
-def put_files(services: Services, definitions: Definitions) -> dict[str, str]:
+def put_files(services: Services, definitions: Measured) -> dict[str, str]:
     """Store the benchmark's files as artifacts; return name -> key.
 
     Files go first: an artifact nobody refers to does no harm, a reference to nothing would.
@@ -134,16 +145,24 @@ def store_definitions(
         the repository's id, and recipe and benchmark as JSON.
     """
     recipe = recipe_to_dict(definitions.recipe)
+    store_recipe(session, definitions.recipe.digest, definitions.recipe.name, recipe)
+    benchmark = store_benchmark(session, definitions, files)
+    session.flush()
+    return _remember_repository(session, definitions.source), recipe, benchmark
+
+
+def store_recipe(session: Session, digest: str, name: str, definition: dict[str, Any]) -> None:
+    """Store what wheels are made by, or where they come from, unless it is there."""
+    if session.get(RecipeRow, digest) is None:
+        row = RecipeRow(digest=digest, name=name, definition=definition, created_at=now())
+        session.add(row)
+
+
+def store_benchmark(
+    session: Session, definitions: Measured, files: Mapping[str, str]
+) -> dict[str, Any]:
+    """Store a benchmark unless it is there, and return it as JSON."""
     benchmark = benchmark_to_dict(definitions.benchmark)
-    if session.get(RecipeRow, definitions.recipe.digest) is None:
-        session.add(
-            RecipeRow(
-                digest=definitions.recipe.digest,
-                name=definitions.recipe.name,
-                definition=recipe,
-                created_at=now(),
-            )
-        )
     if session.get(BenchmarkRow, definitions.benchmark_digest) is None:
         session.add(
             BenchmarkRow(
@@ -154,8 +173,7 @@ def store_definitions(
                 created_at=now(),
             )
         )
-    session.flush()
-    return _remember_repository(session, definitions.source), recipe, benchmark
+    return benchmark
 
 
 def _remember_repository(session: Session, source: str) -> str:

@@ -30,7 +30,7 @@ from perfbisect.publishing.access import IndexAccess, index_access
 from perfbisect.publishing.cache import CacheUsage, WheelCache
 from perfbisect.publishing.git_version import Stamp, find_stamp
 from perfbisect.publishing.index import PackageIndex
-from perfbisect.publishing.listing import choose_range
+from perfbisect.publishing.listing import choose_around, choose_range
 from perfbisect.publishing.stamps import read_stamps
 from perfbisect.publishing.target import Target
 from perfbisect.publishing.values import Published, PublishedRange, Skipped
@@ -54,11 +54,14 @@ __all__ = [
     "index_access",
     "place_on_commits",
     "published",
+    "published_around",
     "read_stamps",
 ]
 
 #: Siblings of a release (TensorFlow and TensorBoard) are published within hours of each other.
 GRACE = timedelta(days=1)
+#: Nightlies are published within so long of the commit that they are built from.
+DELAY = timedelta(days=4)
 #: Later than anything that was ever published.
 _ANY_DATE = "2999-01-01T00:00:00Z"
 
@@ -105,6 +108,35 @@ def published(
         find=find,
         prereleases=prereleases,
     )
+
+
+def published_around(
+    package: str,
+    first: datetime,
+    last: datetime,
+    *,
+    access: IndexAccess | None = None,
+    target: Target | None = None,
+    cancel: CancelToken | None = None,
+) -> PublishedRange:
+    """Return the wheels that may be of commits between two dates, in the order of publication.
+
+    Args:
+        package: name of the project.
+        first: when the earliest commit was made.
+        last: when the latest was made; wheels come out up to some days later.
+        access, target, cancel: as for ``published``.
+
+    Raises:
+        NotFoundError: the index has no such project.
+        TransientError: the index can't be reached.
+        CancelledWork: the token asked for the end.
+    """
+    with PackageIndex(access or index_access()) as index:
+        page = index.project(package, cancel)
+    name = str(canonicalize_name(package))
+    latest = last + DELAY
+    return choose_around(name, page.packages, first - GRACE, latest, target or Target.here())
 
 
 def as_of(wheel: Published, grace: timedelta = GRACE) -> datetime | None:

@@ -69,6 +69,8 @@ class ProgressModel:
     #: (commit, subject) of each position; empty where it isn't known.
     axis: Axis = ()
     unit: str = ""
+    #: What a position is: a commit or a version.
+    noun: str = "commit"
     builds_done: int = 0
     builds_failed: int = 0
     runs_done: int = 0
@@ -233,7 +235,7 @@ def render(model: ProgressModel, elapsed: float, at: float) -> RenderableType:
     def row(name: str, text: str, style: str = "") -> None:
         table.add_row(name, Text(text, style=style))
 
-    commits = plural(max(len(model.axis) - 1, 0), "commit")
+    commits = plural(max(len(model.axis) - 1, 0), model.noun)
     row("axis", f"{draw_axis(model)}  {commits}, {format_duration(elapsed)} elapsed", "cyan")
     row("belief", model.belief_line())
     for work in model.in_flight.values():

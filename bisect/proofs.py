@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from perfbisect.arms import PreparedArm, change_for, insert_arm, prepare_arm
+from perfbisect.config import recipe_from_dict
 from perfbisect.core.facts import Policy, Step
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.revision import Action, Revision
@@ -147,7 +148,8 @@ def insert_proof(
             request={},
             request_digest=digest_of({"prove": row.id}),
             repository_id=row.repository_id,
-            recipe_digest=row.recipe_digest,
+            # Everything in a proof is built alike: no nightly stands in for a commit there.
+            recipe_digest=recipe_from_dict(row.recipe).digest,
             benchmark_digest=row.benchmark_digest,
             recipe=row.recipe,
             benchmark=row.benchmark,

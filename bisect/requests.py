@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from perfbisect.core.states import Find
+
+_T = TypeVar("_T")
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 
@@ -16,14 +19,29 @@ class BisectionRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    repository: Text = Field(
-        description="Name of a known repository, its URL, or (command line only) a local path.",
+    package: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None,
+        description="Package of the index whose published wheels are the axis; together with a "
+        "repository, its nightlies are wheels on the axis of commits that need no build.",
+        examples=["tensorflow-cpu"],
+    )
+    repository: Text | None = Field(
+        default=None,
+        validate_default=True,
+        description="Name of a known repository, its URL, or (command line only) a local path. "
+        "Required without a package.",
         examples=["https://github.com/tensorflow/tensorflow"],
     )
-    good: Text = Field(description="Revision of the good end.", examples=["3e0ad8a004"])
-    bad: Text = Field(description="Revision of the bad end.", examples=["3205135"])
-    recipe: str | dict[str, Any] = Field(
-        description="Name of a recipe, or its definition.", examples=["tf2-cuda10"]
+    good: Text = Field(
+        description="Revision of the good end; without a repository, a version or a night's day.",
+        examples=["3e0ad8a004"],
+    )
+    bad: Text = Field(description="The same of the bad end.", examples=["3205135"])
+    recipe: str | dict[str, Any] | None = Field(
+        default=None,
+        validate_default=True,
+        description="Name of a recipe, or its definition. Required with a repository.",
+        examples=["tf2-cuda10"],
     )
     benchmark: str | dict[str, Any] = Field(
         description="Name of a benchmark, or its definition.", examples=["resnet50-train-cpu"]
@@ -53,6 +71,40 @@ class BisectionRequest(BaseModel):
     paths: tuple[str, ...] = Field(
         default=(), max_length=100, description="Only commits that touch these paths."
     )
+    prereleases: bool | None = Field(
+        default=None,
+        description="Published pre-releases between the ends; null: if both ends are some.",
+    )
+
+    @field_validator("repository", "recipe")
+    @classmethod
+    def _needed(cls, value: _T, info: ValidationInfo) -> _T:
+        """Commits need a repository and a recipe; published wheels alone can have neither."""
+        told = info.data
+        if value is None and (told.get("package") is None or info.field_name == "recipe"):
+            if info.field_name == "repository" or told.get("repository") is not None:
+                raise PydanticKnownError("missing")
+        elif value is not None and info.field_name == "recipe" and told.get("repository") is None:
+            raise PydanticCustomError(
+                "no_repository", "Published wheels are not built: leave the recipe out"
+            )
+        return value
+
+    @field_validator("all_parents", "paths")
+    @classmethod
+    def _of_commits(cls, value: _T, info: ValidationInfo) -> _T:
+        """What chooses among commits means nothing for versions."""
+        if value and info.data.get("repository") is None and info.data.get("package") is not None:
+            raise PydanticCustomError("no_repository", "Versions have no commits to choose from")
+        return value
+
+    @field_validator("prereleases")
+    @classmethod
+    def _of_versions(cls, value: _T, info: ValidationInfo) -> _T:
+        """What chooses among versions means nothing for commits."""
+        if value is not None and info.data.get("package") is None:
+            raise PydanticCustomError("no_package", "Commits have no pre-releases: name a package")
+        return value
 
 
 class ArmRequest(BaseModel):

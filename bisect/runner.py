@@ -28,9 +28,15 @@ __all__ = ["DockerRunner", "HostRunner", "LocalRunner", "Shelves", "host_facts",
 class LocalRunner:
     """Runs benchmarks as processes of this machine. Implements ``ports.Runner``."""
 
-    def __init__(self, shelves: Shelves | None = None) -> None:
-        """Make a runner; ``shelves`` says how many environments and archives are kept."""
+    def __init__(self, shelves: Shelves | None = None, index_url: str = "") -> None:
+        """Make a runner.
+
+        Args:
+            shelves: how many environments and archives are kept.
+            index_url: package index that is asked before the machine's own.
+        """
         self._shelves = shelves or Shelves()
+        self._index_url = index_url
 
     def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
         """Run the benchmark once, whatever its ``docker`` says.
@@ -39,7 +45,8 @@ class LocalRunner:
             CancelledWork: the token asked for the end, and nothing is left running.
         """
         request = with_absolute_paths(request)
-        return carry_out(LocalSite(request, cancel), request, cancel, self._shelves)
+        site = LocalSite(request, cancel, self._index_url)
+        return carry_out(site, request, cancel, self._shelves)
 
 
 class DockerRunner:
@@ -48,14 +55,18 @@ class DockerRunner:
     The engine must be this machine's own, as directories are mounted into its containers.
     """
 
-    def __init__(self, docker_host: str = "", shelves: Shelves | None = None) -> None:
+    def __init__(
+        self, docker_host: str = "", shelves: Shelves | None = None, index_url: str = ""
+    ) -> None:
         """Make a runner.
 
         Args:
             docker_host: URL of the engine; empty: DOCKER_HOST or the default socket.
             shelves: how many environments and archives are kept.
+            index_url: package index that is asked before the machine's own.
         """
         self._docker_host = docker_host
+        self._index_url = index_url
         self._shelves = shelves or Shelves()
 
     def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
@@ -67,7 +78,7 @@ class DockerRunner:
         request = with_absolute_paths(request)
         try:
             with Docker(self._docker_host) as docker:
-                site = DockerSite(request, cancel, docker)
+                site = DockerSite(request, cancel, docker, self._index_url)
                 return carry_out(site, request, cancel, self._shelves)
         except TransientError as error:
             return Failure(FailureKind.TRANSIENT, error.message)
@@ -91,6 +102,9 @@ class HostRunner:
         return runner.run(request, cancel)
 
 
-def make_runner(docker_host: str = "", shelves: Shelves | None = None) -> Runner:
+def make_runner(
+    docker_host: str = "", shelves: Shelves | None = None, index_url: str = ""
+) -> Runner:
     """Return the runner of a host."""
-    return HostRunner(LocalRunner(shelves), DockerRunner(docker_host, shelves))
+    docker = DockerRunner(docker_host, shelves, index_url)
+    return HostRunner(LocalRunner(shelves, index_url), docker)

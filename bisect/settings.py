@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -41,6 +41,15 @@ class Settings(BaseSettings):
     allowed_hosts: list[str] = Field(default_factory=list)
     #: Largest body of a request, bytes.
     max_body_bytes: int = Field(default=1_000_000, ge=1024)
+    #: Packages of the index that may be submitted by API and form: their wheels run here.
+    allowed_packages: list[str] = Field(default_factory=list)
+    #: Root of the simple API that published wheels come from; empty: this machine's own, as
+    #: configured for uv or pip.
+    index_url: str = ""
+    #: What downloaded wheels may take together: bytes, or text like 20GiB.
+    wheel_cache_size: ByteSize = Field(default=ByteSize(20 * 1024**3), gt=0)
+    #: What kept environments may take together; the one in use stays whatever its size.
+    environment_cache_size: ByteSize = Field(default=ByteSize(40 * 1024**3), ge=0)
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
 
@@ -68,6 +77,11 @@ class Settings(BaseSettings):
     def cache_dir(self) -> Path:
         """Caches of builders and runners."""
         return self.data_dir / "cache"
+
+    @property
+    def published_dir(self) -> Path:
+        """Downloaded wheels of package indexes."""
+        return self.cache_dir / "published"
 
     @property
     def work_dir(self) -> Path:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from perfbisect.axes import PreparedAxis, Progress, commit_axis, version_axis
 from perfbisect.core.facts import Policy
-from perfbisect.core.prior import path_weights
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.states import BisectionState, Find
-from perfbisect.definitions import Definitions, find_definitions, put_files, store_definitions
+from perfbisect.definitions import (
+    Definitions,
+    Measured,
+    find_benchmark,
+    find_definitions,
+    put_files,
+    store_benchmark,
+    store_definitions,
+    store_recipe,
+)
 from perfbisect.errors import ConflictError
-from perfbisect.git.values import Candidate
-from perfbisect.history import Mirror, open_mirror
 from perfbisect.requests import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import bisection
+from perfbisect.store.published import share_built, store_published
 from perfbisect.store.tables import BisectionRow, CandidateRow
 from perfbisect.units import parse_duration, parse_percent, parse_threshold
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,9 @@ class Submitted:
 class _Prepared:
     """A request that was found to be right, before anything is written."""
 
-    definitions: Definitions
+    measured: Measured
     policy: Policy
-    candidates: Sequence[Candidate]
-    relations: Mapping[str, list[dict[str, Any]]]
+    axis: PreparedAxis
 
 
 def submit(
@@ -70,32 +73,33 @@ def submit(
         base_dir: directory of ``perfbisect.toml`` and of relative files.
         allow_local: accept repositories on this machine's disk, and files named in the request.
         resume: go on with an unfinished bisection of the same request if there is one.
-        progress: told what goes on while the repository is mirrored.
+        progress: told what goes on while the repository is mirrored and nightlies are read.
 
     Raises:
         BadInputError: the request can't be right.
         ConflictError: the key was used for another request.
-        TransientError: the repository can't be reached.
+        TransientError: the repository or the package index can't be reached.
     """
     known = _by_key(services, request, idempotency_key)
     if known is not None:
         return known
     prepared = _prepare(services, request, base_dir, allow_local, progress)
     digest = _request_digest(prepared, request)
-    files = put_files(services, prepared.definitions)
+    files = put_files(services, prepared.measured)
     with services.database.write() as session:
         if resume:
             unfinished = bisections.find_unfinished(session, digest)
             if unfinished is not None:
-                return Submitted(unfinished.id, True, len(prepared.candidates))
+                return Submitted(unfinished.id, True, len(prepared.axis.candidates))
         row = _insert(session, request, prepared, files, digest)
         row.requested_by = requested_by
         row.origin = origin
         row.idempotency_key = idempotency_key
         session.flush()
-        _insert_candidates(session, row.id, prepared)
+        _insert_candidates(session, row.id, prepared.axis)
+        _insert_wheels(session, prepared)
         bisections.add_event(session, bisection(row.id), "submitted", {})
-    return Submitted(row.id, False, len(prepared.candidates))
+    return Submitted(row.id, False, len(prepared.axis.candidates))
 
 
 def _by_key(services: Services, request: BisectionRequest, key: str | None) -> Submitted | None:
@@ -126,29 +130,20 @@ def _prepare(
 ) -> _Prepared:
     """Check everything that can be checked without building; cheap checks first."""
     policy = make_policy(request)
-    definitions = find_definitions(
-        services,
-        repository=request.repository,
-        recipe=request.recipe,
-        benchmark=request.benchmark,
-        base_dir=base_dir,
-        allow_local=allow_local,
-    )
-    mirror = open_mirror(
-        definitions.source, services.settings.mirrors_dir, allow_local=True, progress=progress
-    )
-    candidates = _candidates(mirror, request)
-    return _Prepared(
-        definitions=definitions,
-        policy=replace(policy, better=definitions.benchmark.better),
-        candidates=candidates,
-        relations={
-            sha: [asdict(relation) for relation in found]
-            for sha, found in mirror.relations_between(
-                candidates[0].sha, candidates[-1].sha
-            ).items()
-        },
-    )
+    if request.repository is None or request.recipe is None:
+        measured = find_benchmark(request.benchmark, base_dir)
+        axis = version_axis(services, request)
+    else:
+        measured = definitions = find_definitions(
+            services,
+            repository=request.repository,
+            recipe=request.recipe,
+            benchmark=request.benchmark,
+            base_dir=base_dir,
+            allow_local=allow_local,
+        )
+        axis = commit_axis(services, request, definitions, progress)
+    return _Prepared(measured, replace(policy, better=measured.benchmark.better), axis)
 
 
 def make_policy(request: BisectionRequest) -> Policy:
@@ -177,24 +172,15 @@ def make_policy(request: BisectionRequest) -> Policy:
     )
 
 
-def _candidates(mirror: Mirror, request: BisectionRequest) -> Sequence[Candidate]:
-    """Return the axis, earlier end first; for ``find = fix`` the bad end is the earlier one."""
-    return mirror.candidates(
-        request.good,
-        request.bad,
-        find=request.find,
-        all_parents=request.all_parents,
-        paths=request.paths,
-    )
-
-
 def _request_digest(prepared: _Prepared, request: BisectionRequest) -> str:
+    measured, axis = prepared.measured, prepared.axis
     return digest_of(
         {
-            "source": prepared.definitions.source,
-            "ends": [prepared.candidates[0].sha, prepared.candidates[-1].sha],
-            "recipe": prepared.definitions.recipe.digest,
-            "benchmark": prepared.definitions.benchmark_digest,
+            "source": measured.source if isinstance(measured, Definitions) else None,
+            "ends": axis.ends,
+            "axis": axis.identity,
+            "recipe": axis.origin.digest,
+            "benchmark": measured.benchmark_digest,
             "policy": asdict(prepared.policy),
             "prove": request.prove,
             "all_parents": request.all_parents,
@@ -210,10 +196,16 @@ def _insert(
     files: dict[str, str],
     digest: str,
 ) -> BisectionRow:
-    earlier, later = prepared.candidates[0].sha, prepared.candidates[-1].sha
+    earlier, later = prepared.axis.ends
     fix = request.find is Find.FIX
-    definitions = prepared.definitions
-    repository_id, recipe, benchmark = store_definitions(session, definitions, files)
+    measured, origin = prepared.measured, prepared.axis.origin
+    repository_id = None
+    if isinstance(measured, Definitions):
+        repository_id, _, benchmark = store_definitions(session, measured, files)
+    else:
+        benchmark = store_benchmark(session, measured, files)
+    store_recipe(session, origin.digest, origin.name, origin.definition)
+    session.flush()
     row = BisectionRow(
         id=new_id(),
         state=BisectionState.QUEUED,
@@ -222,11 +214,12 @@ def _insert(
         repository_id=repository_id,
         good_sha=later if fix else earlier,
         bad_sha=earlier if fix else later,
-        recipe_digest=definitions.recipe.digest,
-        benchmark_digest=definitions.benchmark_digest,
-        recipe=recipe,
+        recipe_digest=origin.digest,
+        benchmark_digest=measured.benchmark_digest,
+        recipe=origin.definition,
         benchmark=benchmark,
         policy=asdict(prepared.policy),
+        published=prepared.axis.published,
         requested_by="",
         origin="",
         created_at=now(),
@@ -235,25 +228,18 @@ def _insert(
     return row
 
 
-def _insert_candidates(session: Session, bisection_id: str, prepared: _Prepared) -> None:
-    weights = path_weights(
-        [candidate.paths for candidate in prepared.candidates[1:]],
-        prepared.definitions.recipe.relevance,
-    )
+def _insert_candidates(session: Session, bisection_id: str, axis: PreparedAxis) -> None:
     session.execute(
         insert(CandidateRow),
-        [
-            {
-                "bisection_id": bisection_id,
-                "position": position,
-                "sha": candidate.sha,
-                "tree": candidate.tree,
-                "subject": candidate.subject,
-                "author": candidate.author,
-                "committed_at": candidate.committed_at,
-                "weight": 0.0 if position == 0 else float(weights[position - 1]),
-                "relations": prepared.relations.get(candidate.sha, []),
-            }
-            for position, candidate in enumerate(prepared.candidates)
-        ],
+        [{"bisection_id": bisection_id, **columns} for columns in axis.candidates],
     )
+
+
+def _insert_wheels(session: Session, prepared: _Prepared) -> None:
+    """Store the wheels that are there without a build."""
+    axis = prepared.axis
+    columns = dict(enumerate(axis.candidates))
+    store_published(session, axis.origin.digest, axis.wheels, columns)
+    if isinstance(prepared.measured, Definitions):
+        trees = {each["tree"] for each in axis.candidates}
+        share_built(session, axis.origin.digest, prepared.measured.recipe.digest, trees)

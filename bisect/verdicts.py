@@ -16,6 +16,7 @@ from perfbisect.core.verdict import Culprit, credible_positions
 from perfbisect.core.verdict import verdict as answer_of
 from perfbisect.gather import Axis
 from perfbisect.jobs import Look
+from perfbisect.step_evidence import notes_of, sides_of
 from perfbisect.store.tables import BisectionRow, CandidateRow, PointRow
 
 #: Probabilities below this are not worth a pixel of the chart.
@@ -57,7 +58,9 @@ def assemble(
         "outcome": end.outcome if end else None,
         "good": _end(row.good_sha, answer.good),
         "bad": _end(row.bad_sha, answer.bad),
-        "culprits": [_culprit(session, row, each, relations) for each in named],
+        "axis": "published" if row.repository_id is None else "commits",
+        "package": row.published["package"] if row.published else None,
+        "culprits": [_culprit(session, row, axis, each, relations) for each in named],
         "explained": _explained(belief, named),
         "builds": facts.builds_done,
         "runs": facts.runs_done,
@@ -78,10 +81,18 @@ def assemble(
         "reused_points": len(facts.observations) - _own(facts.observations),
         "reason": end.reason if end else "",
         "code": end.code if end else "",
+        "skipped": list((row.published or {}).get("skipped") or ()),
+        "notes": notes_of(row, _broken(axis, look)),
     }
     verdict["credible_set"] = [] if answer.culprits else _credible_set(axis, belief)
     verdict["sentence"] = report.sentence(verdict)
     return verdict
+
+
+def _broken(axis: Axis, look: Look) -> dict[str, str]:
+    """Return the name of each position that can't be used, and why."""
+    broken = sorted(look.facts.broken & set(look.failures))
+    return {axis.shas[position]: look.failures[position].message for position in broken}
 
 
 def belief_json(belief: Belief) -> dict[str, Any]:
@@ -120,7 +131,7 @@ def _points(session: Session, bisection_id: str) -> int:
 
 
 def _culprit(
-    session: Session, row: BisectionRow, culprit: Culprit, relations: Relations
+    session: Session, row: BisectionRow, axis: Axis, culprit: Culprit, relations: Relations
 ) -> dict[str, Any]:
     """Return a step as a culprit: the commits that may have caused it, earliest first."""
     first, last = culprit.positions[0], culprit.positions[-1]
@@ -149,8 +160,10 @@ def _culprit(
         "verified": culprit.verified,
         "verify_runs": culprit.verify_runs,
         "before_position": first - 1,
+        "previous": axis.shas[first - 1],
         "position": last,
         "relations": _relations(candidates, relations),
+        **sides_of(session, row, first - 1, last),
     }
 
 

@@ -6,13 +6,16 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import delete, select, update
 
 from perfbisect.config import benchmark_from_dict, recipe_from_dict
 from perfbisect.errors import TransientError
-from perfbisect.git.source import parse_source
+from perfbisect.git.source import known_source
+from perfbisect.packages import GRACE, Published, as_of, dating_options
 from perfbisect.ports import BuildRequest, RunRequest
 from perfbisect.processes import kill_leftovers
 from perfbisect.services import Services
@@ -20,6 +23,7 @@ from perfbisect.store.database import new_id
 from perfbisect.store.tables import (
     BenchmarkRow,
     BisectionRow,
+    CandidateRow,
     ExperimentRow,
     PointRow,
     RepositoryRow,
@@ -30,7 +34,18 @@ from perfbisect.store.tables import (
 
 def mirror_path(services: Services, url: str) -> Path:
     """Return where the mirror of a repository is, whether or not it is there yet."""
-    return services.settings.mirrors_dir / parse_source(url, allow_local=True).name
+    return services.settings.mirrors_dir / known_source(url).name
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedWheel:
+    """A wheel that a run can begin with."""
+
+    #: Its file; of a published wheel only the name: it is fetched just before the run.
+    path: Path
+    sha256: str
+    tree: str
+    published: Published | None = None
 
 
 class WorkOrders:
@@ -69,30 +84,55 @@ class WorkOrders:
         self,
         row: BisectionRow | ExperimentRow,
         run_id: str,
-        wheel: tuple[Path, str],
+        wheel: FetchedWheel,
         benchmark_digest: str,
         host: str,
     ) -> RunRequest:
-        """Return the order for one run of a wheel, given as its path and SHA-256."""
+        """Return the order for one run of a wheel."""
         with self._services.database.read() as session:
             definition = dict(session.get_one(BenchmarkRow, benchmark_digest).definition)
         if "timeout" in row.benchmark:
             # Not part of the digest: this request's own limit counts, not the first one's.
             definition["timeout"] = row.benchmark["timeout"]
+        benchmark = benchmark_from_dict(definition)
+        moment = self._dependencies_of(row, wheel)
         return RunRequest(
             id=run_id,
-            wheel=wheel[0],
-            wheel_sha256=wheel[1],
-            benchmark=benchmark_from_dict(definition),
+            wheel=wheel.path,
+            wheel_sha256=wheel.sha256,
+            benchmark=benchmark,
             benchmark_dir=self._benchmark_dir(benchmark_digest),
             host=host,
             work_dir=self._scratch(run_id),
             log_path=self._settings.logs_dir / f"{run_id}.log",
             cache_dir=self._settings.cache_dir,
+            install_options=dating_options(moment, benchmark.requirements),
+            published=wheel.published.to_dict() if wheel.published else None,
         )
 
-    def fetch_wheel(self, wheel_id: str) -> tuple[Path, str]:
-        """Return a wheel's verified file under its own name, and its SHA-256.
+    def _dependencies_of(
+        self, row: BisectionRow | ExperimentRow, wheel: FetchedWheel
+    ) -> datetime | None:
+        """Return as of when a wheel's dependencies are installed; None: as they are now.
+
+        A wheel built here gets those of its commit's day where its neighbours are published, as
+        these have those of theirs: else every step between the two kinds would be one of them.
+        """
+        if wheel.published is not None:
+            return as_of(wheel.published)
+        if not isinstance(row, BisectionRow) or row.published is None:
+            return None
+        with self._services.database.read() as session:
+            committed = session.scalar(
+                select(CandidateRow.committed_at)
+                .where(CandidateRow.bisection_id == row.id, CandidateRow.tree == wheel.tree)
+                .order_by(CandidateRow.position)
+                .limit(1)
+            )
+        return committed + GRACE if committed else None
+
+    def fetch_wheel(self, wheel_id: str) -> FetchedWheel:
+        """Return a wheel with its verified file under its own name, if it was built here.
 
         Raises:
             NotFoundError: its content is gone.
@@ -100,11 +140,14 @@ class WorkOrders:
         """
         with self._services.database.read() as session:
             wheel = session.get_one(WheelRow, wheel_id)
+        if wheel.published is not None:
+            published = Published.from_dict(wheel.published)
+            return FetchedWheel(Path(published.filename), wheel.sha256, wheel.tree, published)
         content = self._services.artifacts.fetch(wheel.artifact)
         # pip reads the name of a wheel's file: the content-addressed one would not do.
         named = self._settings.cache_dir / "wheels" / wheel.sha256 / Path(wheel.filename).name
         _link(content, named)
-        return named, wheel.sha256
+        return FetchedWheel(named, wheel.sha256, wheel.tree)
 
     def forget_wheel(self, wheel_id: str) -> None:
         """Forget a wheel whose content is gone or damaged, so that it is built again.

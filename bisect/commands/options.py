@@ -19,10 +19,39 @@ from perfbisect.requests import BisectionRequest
 from perfbisect.settings import Settings
 
 Repo = Annotated[str, typer.Option("--repo", help="Repository under test: a local path or a URL.")]
-Good = Annotated[str, typer.Option("--good", help="Revision of the good end.")]
-Bad = Annotated[str, typer.Option("--bad", help="Revision of the bad end.")]
+RepoOrNone = Annotated[
+    str | None, typer.Option("--repo", help="Repository under test: a local path or a URL.")
+]
+Package = Annotated[
+    str | None,
+    typer.Option(
+        "--package",
+        help="Bisect the published wheels of this package; with --repo, its nightlies are wheels "
+        "of commits that need no build.",
+    ),
+]
+Prereleases = Annotated[
+    bool | None,
+    typer.Option(
+        "--prereleases/--no-prereleases",
+        help="Published pre-releases between the ends, or none; else if both ends are some.",
+        show_default=False,
+    ),
+]
+Good = Annotated[
+    str, typer.Option("--good", help="Good end: a revision, or a version or night of --package.")
+]
+Bad = Annotated[
+    str, typer.Option("--bad", help="Bad end: a revision, or a version or night of --package.")
+]
 RecipeName = Annotated[
     str, typer.Option("--recipe", help="How to build: a name, or a TOML file (FILE or FILE#NAME).")
+]
+RecipeOrNone = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe", help="How to build: a name, or a TOML file (FILE or FILE#NAME); with --repo."
+    ),
 ]
 BenchmarkName = Annotated[
     str,
@@ -142,9 +171,17 @@ def make_request(**fields: Any) -> BisectionRequest:
         item = error.errors()[0]
         name = str(item["loc"][0]) if item["loc"] else ""
         option = option_name(name)
-        raise BadInputError(
-            f"{option}: {item['msg']}, not {item['input']!r}", field=option, value=item["input"]
-        ) from error
+        raise BadInputError(_wrong(option, item), field=option, value=item["input"]) from error
+
+
+def _wrong(option: str, item: Any) -> str:
+    """Return what is wrong with an option: pydantic's message, or a better one."""
+    if item["type"] == "missing":
+        other = " (or --package)" if option == "--repo" else ""
+        return f"{option} is needed{other}"
+    if item["type"] in ("no_repository", "no_package"):
+        return f"{option}: {item['msg']}"
+    return f"{option}: {item['msg']}, not {item['input']!r}"
 
 
 def option_name(field: str) -> str:

@@ -26,11 +26,12 @@ from perfbisect.store import queries
 
 
 def bisect(
-    repo: options.Repo,
     good: options.Good,
     bad: options.Bad,
-    recipe: options.RecipeName,
     benchmark: options.BenchmarkName,
+    repo: options.RepoOrNone = None,
+    package: options.Package = None,
+    recipe: options.RecipeOrNone = None,
     threshold: options.Threshold = None,
     min_effect: options.MinEffect = "3%",
     find: options.FindWhat = Find.ALL,
@@ -42,6 +43,7 @@ def bisect(
     all_parents: options.AllParents = False,
     prove: options.Prove = True,
     path: options.Paths = None,
+    prereleases: options.Prereleases = None,
     engine: Annotated[str, typer.Option(help="Where to build and run: local.")] = "local",
     host: options.HostName = None,
     data_dir: options.DataDir = None,
@@ -50,13 +52,15 @@ def bisect(
 ) -> None:
     """Find every commit that changed a benchmark, and prove each one.
 
-    Builds and runs on this machine. The same command again goes on with what is unfinished.
+    Or every version of a package. Builds and runs on this machine. The same command again goes on
+    with what is unfinished.
     """
     if engine != "local":
         raise BadInputError(
             f"--engine: {engine!r} is not an engine; there is 'local'", field="engine", value=engine
         )
     request = options.make_request(
+        package=package,
         repository=repo,
         good=good,
         bad=bad,
@@ -73,6 +77,7 @@ def bisect(
         all_parents=all_parents,
         prove=prove,
         paths=tuple(path or ()),
+        prereleases=prereleases,
     )
     settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
     with open_services(settings) as services:
@@ -116,8 +121,9 @@ def search(services: Services, request: BisectionRequest, *, base_dir: Path) -> 
         so_far = cost_line(stored_verdict(services, submitted.id))
         options.say(f"Resuming bisection {submitted.id} ({so_far} so far).")
     else:
-        commits = plural(submitted.candidates - 1, "commit")
-        options.say(f"Bisection {submitted.id}: {commits} to choose from.")
+        what = "commit" if request.repository is not None else "version"
+        count = plural(submitted.candidates - 1, what)
+        options.say(f"Bisection {submitted.id}: {count} to choose from.")
     return conduct(services, submitted.id)
 
 
@@ -165,6 +171,7 @@ def _make_view(services: Services, bisection_id: str) -> ProgressView:
         model = ProgressModel(
             axis=[(each.sha, each.subject) for each in candidates],
             unit=str(row.benchmark.get("unit", "")),
+            noun="commit" if row.repository_id is not None else "version",
             builds_done=int(stored.get("builds") or 0),
             runs_done=int(stored.get("runs") or 0),
             belief=stored,

@@ -16,6 +16,7 @@ from perfbisect.report import (
     printable,
     sentence,
 )
+from perfbisect.report_steps import notes_lines
 from perfbisect.services import Services
 
 
@@ -40,6 +41,8 @@ def print_verdict(console: Console, verdict: dict[str, Any]) -> None:
         if line:
             console.print(Text(line))
     console.print(Text(f"Cost: {cost_line(verdict)}"))
+    for note in notes_lines(verdict):
+        console.print(Text(printable(note)))
 
 
 def _failure_lines(verdict: dict[str, Any]) -> list[str]:
@@ -69,4 +72,5 @@ def culprit_table(verdict: dict[str, Any]) -> list[str]:
         table.append(f"  {'  '.join(cells)}".rstrip())
         about = "; ".join(text for text in (line.subject, *line.relations) if text)
         table += [f"      {about}"] if about else []
+        table += [f"      {remark}" for remark in line.remarks]
     return table

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import PurePosixPath
 
 from packaging.tags import Tag
@@ -113,7 +113,37 @@ def choose_range(
             skipped.append(Skipped(str(release.version), release.why_not(target)))
         else:
             wheels.append(best)
-    return PublishedRange((*wheels, taken[1][0]), tuple(skipped), notes)
+    return PublishedRange((*wheels, taken[1][0]), tuple(skipped), notes, package)
+
+
+def choose_around(
+    package: str,
+    files: Iterable[DistributionPackage],
+    earliest: datetime,
+    latest: datetime,
+    target: Target,
+) -> PublishedRange:
+    """Return every wheel that was published from one moment to another, pre-releases included.
+
+    In the order of publication, then of versions. A nightly without a time is of its day's begin;
+    other wheels without one are left out, with the reason. Yanked ones are left out.
+    """
+    releases = _releases(package, files, target)
+    dated: list[tuple[datetime, Version, Published]] = []
+    skipped = []
+    for version, release in sorted(releases.items()):
+        best = release.best
+        if best is None:
+            continue
+        when = best.upload_time
+        if when is None and best.night is not None:
+            when = datetime.combine(best.night, time(), UTC)
+        if when is None:
+            skipped.append(Skipped(str(version), "the index does not tell when it was published"))
+        elif earliest <= when <= latest:
+            dated.append((when, version, best))
+    wheels = tuple(wheel for _, _, wheel in sorted(dated, key=lambda item: item[:2]))
+    return PublishedRange(wheels, tuple(skipped), (), package)
 
 
 def _releases(

@@ -66,3 +66,5 @@ class PublishedRange:
     skipped: tuple[Skipped, ...] = ()
     #: What people should know about the ends.
     notes: tuple[str, ...] = ()
+    #: Canonical name of the project.
+    package: str = ""

@@ -33,7 +33,7 @@ def verdict_of(listing: Listing) -> dict[str, Any]:
         | (written.get("good") or {}),
         "bad": {"revision": row.bad_sha, "mean": None, "ci95": None, "runs": 0}
         | (written.get("bad") or {}),
-        "repository": listing.repository.name,
+        "repository": listing.source,
         "recipe": str(row.recipe.get("name", "")),
         "benchmark": str(row.benchmark.get("name", "")),
         "requested_by": row.requested_by,

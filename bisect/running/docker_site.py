@@ -51,10 +51,13 @@ _Mounts = tuple[tuple[Path, str, bool], ...]
 class DockerSite:
     """Containers on this machine's engine. Implements ``Site``."""
 
-    def __init__(self, request: RunRequest, cancel: CancelToken, docker: Docker) -> None:
+    def __init__(
+        self, request: RunRequest, cancel: CancelToken, docker: Docker, index_url: str = ""
+    ) -> None:
         self._request = request
         self._cancel = cancel
         self._docker = docker
+        self._index_url = index_url
         self._image = ""
         self._user = _user(docker)
         self._uv_cache = request.cache_dir / "uv-docker"
@@ -93,7 +96,7 @@ class DockerSite:
 
     def variables(self) -> Mapping[str, str]:
         """Return uv's variables: files can't be linked from one mount to another."""
-        inside = installer_variables(_UV_CACHE, _HOME, _PATH)
+        inside = installer_variables(_UV_CACHE, _HOME, _PATH, self._index_url)
         # Paths of this machine mean nothing there.
         for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC", "UV_CONFIG_FILE"):
             inside.pop(name, None)

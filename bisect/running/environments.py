@@ -24,6 +24,7 @@ from perfbisect.core.recipe import digest_of
 from perfbisect.core.states import FailureKind
 from perfbisect.ports import CancelledWork, CancelToken
 from perfbisect.processes import ProcessResult
+from perfbisect.publishing.access import index_access
 from perfbisect.running.failures import failed
 from perfbisect.running.leases import LeasedDirectories
 from perfbisect.running.wheels import importable_module
@@ -173,19 +174,40 @@ def _find_python(version: str, directories: Sequence[str]) -> str:
     return ""
 
 
-def installer_variables(uv_cache: str, home: str, path: str) -> dict[str, str]:
-    """Return uv's environment: how to reach indexes, and nothing else of the user's."""
+def installer_variables(uv_cache: str, home: str, path: str, index_url: str = "") -> dict[str, str]:
+    """Return uv's environment: how to reach indexes, and nothing else of the user's.
+
+    Args:
+        uv_cache: directory of uv's cache.
+        home: home directory.
+        path: where programs are looked for.
+        index_url: package index that is asked before the machine's own; empty: there is none.
+
+    Raises:
+        BadInputError: the index, or pip's configuration of it, can't be right.
+    """
     passed = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
     return {
         "PATH": path,
         "LANG": "C.UTF-8",
+        # pip's configuration too: that is where published wheels are looked up.
+        **index_access().installer_variables(),
         **passed,
+        **_given_index(index_url, passed.get("UV_INDEX", "")),
         "HOME": home,
         "UV_CACHE_DIR": uv_cache,
         "NO_COLOR": "1",
         "UV_NO_PROGRESS": "1",
         "UV_PYTHON_DOWNLOADS": "never",
     }
+
+
+def _given_index(url: str, others: str) -> dict[str, str]:
+    """Return the variable that puts an index in front of others."""
+    if not url:
+        return {}
+    given = index_access(url).installer_variables()["UV_INDEX"]
+    return {"UV_INDEX": f"{given} {others}".rstrip()}
 
 
 class _Installation:

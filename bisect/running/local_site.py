@@ -20,9 +20,10 @@ from perfbisect.running.site import Layout, Scratch
 class LocalSite:
     """This machine. Implements ``Site``."""
 
-    def __init__(self, request: RunRequest, cancel: CancelToken) -> None:
+    def __init__(self, request: RunRequest, cancel: CancelToken, index_url: str = "") -> None:
         self._request = request
         self._cancel = cancel
+        self._index_url = index_url
         self._path = os.environ.get("PATH", os.defpath)
         self.uv: tuple[str, ...] = (sys.executable, "-m", "uv")
 
@@ -53,7 +54,8 @@ class LocalSite:
     def variables(self) -> Mapping[str, str]:
         """Return uv's variables; its cache lies beside the environments, to link files from."""
         cache = str(self._request.cache_dir / "uv")
-        return installer_variables(cache, os.environ.get("HOME", "/"), self._path)
+        home = os.environ.get("HOME", "/")
+        return installer_variables(cache, home, self._path, self._index_url)
 
     def layout(self, scratch: Scratch, environment: Path, artifact: Path | None) -> Layout:
         """Return the paths as they are."""

@@ -50,9 +50,25 @@ class Listing:
     """A bisection with what lists show beside it."""
 
     row: BisectionRow
-    repository: RepositoryRow
+    #: None: an axis of published wheels alone.
+    repository: RepositoryRow | None
     #: The later end's position; None until the axis is stored.
     last_position: int | None
+
+    @property
+    def source(self) -> str:
+        """Name of the repository, or of the package."""
+        if self.repository is not None:
+            return self.repository.name
+        return str((self.row.published or {}).get("package", ""))
+
+    @property
+    def address(self) -> str:
+        """Where the source is: the repository's URL, or the package at its index."""
+        if self.repository is not None:
+            return self.repository.url
+        published = self.row.published or {}
+        return f"{published.get('package', '')} at {published.get('index', '')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +97,7 @@ def list_bisections(
     """Return the newest bisections with an id below ``before``, and whether there are more."""
     query = (
         select(BisectionRow, RepositoryRow, _LAST_POSITION)
-        .join(RepositoryRow, RepositoryRow.id == BisectionRow.repository_id)
+        .join(RepositoryRow, RepositoryRow.id == BisectionRow.repository_id, isouter=True)
         .order_by(BisectionRow.id.desc())
         .limit(limit + 1)
     )
@@ -99,7 +115,7 @@ def list_bisections(
             BisectionRow.good_sha,
             BisectionRow.bad_sha,
             BisectionRow.requested_by,
-            RepositoryRow.name,
+            func.coalesce(RepositoryRow.name, ""),
             cast(BisectionRow.request, String),
             cast(BisectionRow.verdict, String),
         )
@@ -116,7 +132,7 @@ def get_bisection(session: Session, bisection_id: str) -> Listing:
     """
     query = (
         select(BisectionRow, RepositoryRow, _LAST_POSITION)
-        .join(RepositoryRow, RepositoryRow.id == BisectionRow.repository_id)
+        .join(RepositoryRow, RepositoryRow.id == BisectionRow.repository_id, isouter=True)
         .where(BisectionRow.id == known_id(bisection_id, "bisection", "bisection_id"))
     )
     found = session.execute(query).one_or_none()

@@ -166,7 +166,7 @@ class Conducted:
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     #: Null: published wheels alone, of a package.
     repository_id: Mapped[str | None] = mapped_column(ForeignKey("repositories.id"), index=True)
-    #: Names what wheels are made by, or where they come from (see ``perfbisect.wheel_axis``).
+    #: Names what wheels are made by, or where they come from (see ``perfbisect.axes``).
     recipe_digest: Mapped[str] = mapped_column(ForeignKey("recipes.digest"), index=True)
     benchmark_digest: Mapped[str] = mapped_column(ForeignKey("benchmarks.digest"), index=True)
     #: Recipe in full: time limits and prior are not part of the digest.
@@ -259,7 +259,8 @@ class CandidateRow(Base):
     tree: Mapped[str] = mapped_column(String(64))
     subject: Mapped[str] = mapped_column(Text)
     author: Mapped[str] = mapped_column(Text)
-    committed_at: Mapped[datetime]
+    #: When a version was published; null: its index does not tell.
+    committed_at: Mapped[datetime | None]
     #: Relative prior weight of a step at this position; 0 for position 0.
     weight: Mapped[float]
     #: Relations among the candidates (reverted_by, rollback_of, ...).

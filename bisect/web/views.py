@@ -205,7 +205,7 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
         reused_wheels=queries.count_reused_wheels(session, row),
         policy=row.policy,
         request=row.request,
-        repository_url=listing.repository.url,
+        repository_url=listing.address,
     )
 
 

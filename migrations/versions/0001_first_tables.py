@@ -129,7 +129,7 @@ def upgrade() -> None:
         sa.Column("tree", sa.String(length=64), nullable=False),
         sa.Column("subject", sa.Text(), nullable=False),
         sa.Column("author", sa.Text(), nullable=False),
-        sa.Column("committed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("committed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("weight", sa.Double(), nullable=False),
         sa.Column("relations", sa.JSON(), nullable=False),
         sa.ForeignKeyConstraint(

@@ -105,6 +105,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         return
 
+    def do_HEAD(self) -> None:
+        # uv asks so whether parts of files are sent.
+        self.do_GET()
+
     def do_GET(self) -> None:
         fake = self.fake
         fake.asked.append(Asked(self.path, dict(self.headers)))
@@ -176,6 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command == "HEAD":
+            return
         if cut and self.fake.cuts:
             body = body[: self.fake.cuts.pop(0)]
             self.close_connection = True
