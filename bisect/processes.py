@@ -137,18 +137,7 @@ def run_process(
     except OSError as error:
         return _not_started(output, command[0], error)
     tree = _Tree(process, marker)
-    end = _End.RAISED
-    try:
-        end = _follow(process, tree, output, started + timeout, cancel)
-    finally:
-        try:
-            if end is not _End.ENDED:
-                tree.terminate(grace, output.drain_from(process))
-            if end is not _End.ENDED or not keep_children:
-                tree.kill()
-            output.drain_from(process)(0.0)
-        finally:
-            _close(process, output)
+    end = _until_gone(process, tree, output, started + timeout, cancel, grace, keep_children)
     return ProcessResult(
         returncode=process.returncode,
         seconds=time.monotonic() - started,
@@ -194,6 +183,31 @@ def _not_started(output: ProcessOutput, program: str, error: OSError) -> Process
     output.close()
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return ProcessResult(code, 0.0, False, False, output.tail, output.error)
+
+
+def _until_gone(
+    process: subprocess.Popen[bytes],
+    tree: _Tree,
+    output: ProcessOutput,
+    deadline: float,
+    cancel: CancelToken,
+    grace: float,
+    keep_children: bool,
+) -> _End:
+    """Follow a program, and whatever happens, leave only what is to be kept of its tree."""
+    end = _End.RAISED
+    try:
+        end = _follow(process, tree, output, deadline, cancel)
+    finally:
+        try:
+            if end is not _End.ENDED:
+                tree.terminate(grace, output.drain_from(process))
+            if end is not _End.ENDED or not keep_children:
+                tree.kill()
+            output.drain_from(process)(0.0)
+        finally:
+            _close(process, output)
+    return end
 
 
 def _close(process: subprocess.Popen[bytes], output: ProcessOutput) -> None:
