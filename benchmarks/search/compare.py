@@ -21,6 +21,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import itertools
+
 from cells import CELLS, Cell
 from peers import PEERS, Lab, fewest_runs
 
@@ -103,7 +105,7 @@ def summary(trials: list[Trial]) -> dict[str, float]:
 def reliability(trials: list[Trial]) -> Iterator[tuple[str, int, float, float]]:
     """Yield (bin, trials, mean stated probability, share right) of our own trials."""
     edges = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0001)
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         inside = [t for t in trials if t.probability is not None and low <= t.probability < high]
         if inside:
             stated = float(np.mean([t.probability for t in inside]))

@@ -6,6 +6,7 @@ pairs. The rules are written from their public descriptions; git-bayesect is the
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -113,22 +114,24 @@ def git_bisect(runs: int) -> Callable[[Lab], set[Pair]]:
 #: Chromium's Pinpoint (catapult, BSD licence): below 0.01 two samples differ; above the entry for
 #: the magnitude (in interquartile ranges: rows 1.0, 1.1, … 2.0) and the attempts (columns 1, 2, …)
 #: they are the same; between, it measures both again, twice as often.
-_SAME_ABOVE = [
-    [float(value) for value in row.split()]
-    for row in """
-1 .6986 1 .8853 1 .9362 .8984 .7930 .6589 .5708 .4701 .4026 .3299 .2803 .2291 .1936 .1480 .1250 .1021 .0811 .0663 .0529 .0433 .0346 .0284 .0228 .0178 .0143 .0118 .0091
-1 .6986 1 .8853 1 .8102 .7983 .6365 .5365 .4274 .3247 .2603 .1999 .1611 .1249 .1012 .0790 .0598 .0472 .0361 .0287 .0208 .0167 .0130 .0099
-1 .6986 1 .8853 .8346 .8102 .6093 .4949 .3773 .2731 .2122 .1573 .1240 .0936 .0680 .0523 .0388 .0303 .0211 .0167 .0119 .0089
-1 .6986 1 .8853 .8346 .5752 .4433 .3721 .2510 .1859 .1310 .0999 .0649 .0509 .0344 .0250 .0175 .0131 .0094
-1 .6986 1 .8853 .6761 .4712 .3711 .2272 .1577 .1213 .0763 .0531 .0355 .0259 .0162 .0123 .0080
-1 .6986 1 .8853 .5309 .3785 .2502 .1563 .1120 .0757 .0489 .0304 .0211 .0140 .0090
-1 .6986 1 .6651 .4034 .2980 .2014 .1036 .0774 .0452 .0303 .0166 .0120 .0072
-1 .6986 1 .6651 .4034 .2298 .1252 .0832 .0423 .0258 .0181 .0102 .0057
-1 .6986 .6626 .4705 .2963 .1735 .0967 .0521 .0341 .0173 .0105 .0062
-1 .6986 .6626 .3124 .2101 .1283 .0737 .0406 .0217 .0114 .0059
+_SAME_ABOVE_ROWS = """
+1 .6986 1 .8853 1 .9362 .8984 .7930 .6589 .5708 .4701 .4026 .3299 .2803 .2291 .1936 .1480 .1250
+  .1021 .0811 .0663 .0529 .0433 .0346 .0284 .0228 .0178 .0143 .0118 .0091;
+1 .6986 1 .8853 1 .8102 .7983 .6365 .5365 .4274 .3247 .2603 .1999 .1611 .1249 .1012 .0790 .0598
+  .0472 .0361 .0287 .0208 .0167 .0130 .0099;
+1 .6986 1 .8853 .8346 .8102 .6093 .4949 .3773 .2731 .2122 .1573 .1240 .0936 .0680 .0523 .0388
+  .0303 .0211 .0167 .0119 .0089;
+1 .6986 1 .8853 .8346 .5752 .4433 .3721 .2510 .1859 .1310 .0999 .0649 .0509 .0344 .0250 .0175
+  .0131 .0094;
+1 .6986 1 .8853 .6761 .4712 .3711 .2272 .1577 .1213 .0763 .0531 .0355 .0259 .0162 .0123 .0080;
+1 .6986 1 .8853 .5309 .3785 .2502 .1563 .1120 .0757 .0489 .0304 .0211 .0140 .0090;
+1 .6986 1 .6651 .4034 .2980 .2014 .1036 .0774 .0452 .0303 .0166 .0120 .0072;
+1 .6986 1 .6651 .4034 .2298 .1252 .0832 .0423 .0258 .0181 .0102 .0057;
+1 .6986 .6626 .4705 .2963 .1735 .0967 .0521 .0341 .0173 .0105 .0062;
+1 .6986 .6626 .3124 .2101 .1283 .0737 .0406 .0217 .0114 .0059;
 1 .6986 .6626 .3124 .1437 .0927 .0553 .0240 .0135 .0073
-""".strip().splitlines()
-]
+"""
+_SAME_ABOVE = [[float(value) for value in row.split()] for row in _SAME_ABOVE_ROWS.split(";")]
 _DIFFERENT_BELOW = 0.01
 _FIRST_ATTEMPTS, _MOST_ATTEMPTS, _MOST_CHANGES = 10, 160, 60
 
@@ -141,13 +144,15 @@ def pinpoint(lab: Lab) -> set[Pair]:
     while True:
         order = sorted(values)
         jobs: dict[int, int] = {}
-        for low, high in zip(order, order[1:], strict=False):
+        for low, high in itertools.pairwise(order):
             verdict = _compare(values[low], values[high], magnitude)
             if verdict == "unknown":
                 counts = len(values[low]), len(values[high])
-                for position, count in zip((low, high), counts, strict=True):
-                    if count <= min(counts) and count < _MOST_ATTEMPTS:
-                        jobs[position] = count
+                jobs |= {
+                    position: count
+                    for position, count in zip((low, high), counts, strict=True)
+                    if count <= min(counts) and count < _MOST_ATTEMPTS
+                }
             elif verdict == "different" and len(order) < _MOST_CHANGES:
                 middle = lab.near(low, (low + high) // 2, high)
                 if middle is not None:
@@ -158,7 +163,7 @@ def pinpoint(lab: Lab) -> set[Pair]:
             if found is not None:
                 values[position] = np.append(values.get(position, np.zeros(0)), found)
     order = sorted(values)
-    pairs = zip(order, order[1:], strict=False)
+    pairs = itertools.pairwise(order)
     return {(a, b) for a, b in pairs if _compare(values[a], values[b], magnitude) == "different"}
 
 
@@ -180,6 +185,10 @@ def bayesect(confidence: float) -> Callable[[Lab], set[Pair]]:
     """git-bayesect: one step, pass or fail of a single run against the midpoint of the ends."""
 
     def search(lab: Lab) -> set[Pair]:
+        with np.errstate(all="ignore"):  # The package takes logarithms of zero.
+            return locate(lab)
+
+    def locate(lab: Lab) -> set[Pair]:
         last = lab.last
         ends = lab.measure([(0, 3), (last, 3)])
         good, bad = (float(np.median(values)) for values in ends if values is not None)

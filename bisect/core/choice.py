@@ -19,9 +19,9 @@ from perfbisect.core.states import Purpose
 from perfbisect.core.verification import Proof
 
 #: A resolved step this likely goes to verification.
-VERIFY_FROM = 0.9
+VERIFY_FROM = 0.75
 #: A host's runs between two looks at an anchor.
-ANCHOR_EVERY = 15
+ANCHOR_EVERY = 20
 #: A build that others in flight leave less than this (bits) to tell is not started ahead of them.
 SPECULATE_FROM = 0.2
 #: A run worth less than this share of the best rate is not started on a spare host.
@@ -180,8 +180,11 @@ def search_runs(
         if not scored:
             break
         rate, chosen = max(scored, key=lambda pair: (pair[0], -pair[1].node))
-        spare = bool(runs) or not situation.is_idle
-        least = max(SPARE_SHARE * best_rate, SPARE_BITS / max(seconds, 1e-9))
+        # Once nothing may be built, runs go on only as long as they tell something.
+        spare = bool(runs) or not situation.is_idle or situation.builds_left <= 0
+        least = SPARE_BITS / max(seconds, 1e-9)
+        if situation.builds_left > 0:
+            least = max(least, SPARE_SHARE * best_rate)
         if rate <= 0.0 or (spare and rate < least):
             break
         node, reason = _with_parity(situation, inference, chosen, picks)

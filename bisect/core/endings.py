@@ -131,6 +131,17 @@ def not_verified(answer: Answer) -> Finish:
     )
 
 
+def no_progress(facts: Facts, answer: Answer | None) -> Finish:
+    """The search has gone on far too long without an answer."""
+    located = len(answer.found) if answer is not None else 0
+    return Finish(
+        Outcome.INCONCLUSIVE,
+        f"{facts.runs_done:,} runs did not settle it: {located} steps located; "
+        "the hosts may be too unsteady for changes of this size",
+        "no_progress",
+    )
+
+
 def inconclusive(answer: Answer | None, text: str, code: str) -> Finish:
     """Nothing useful is left to do."""
     return Finish(Outcome.INCONCLUSIVE, text, code)

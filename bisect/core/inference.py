@@ -34,7 +34,7 @@ EXPECTED_STEPS = 2.0
 #: How likely a step goes the way of the whole change.
 WITH_THE_CHANGE = 0.85
 #: The noise supports steps of this many noise scales at a sensible cost…
-NOISE_SUPPORTS = 2.0
+NOISE_SUPPORTS = 3.0
 #: A jump in the model is at least this share of the smallest effect worth naming.
 JUMP_SHARE = 0.85
 #: Labels kept for jumps beyond those expected.
@@ -83,14 +83,18 @@ def infer(facts: Facts, axis: Axis | None = None) -> Inference | None:
         return None
     pool = len(facts.hosts)
     correction = nuisance.no_correction(samples)
+    expected = np.zeros(len(samples.hosts))
     if len(samples.hosts) > 1:
         scale = noise_estimate(samples.value, samples.wheel)[0]
-        correction = nuisance.estimate(samples, samples.wheel, scale, pool)
-        correction = _align_history(axis, samples, correction, pool)
+        correction = nuisance.estimate(samples, samples.wheel, scale, pool, expected)
+        for host in range(pool, len(samples.hosts)):
+            move = _alignment(axis, samples, correction.shift, host)
+            correction = nuisance.moved(correction, samples, host, move)
+            expected[host] = move
     solved = _solve(facts, axis, samples, correction)
     for _ in range(3):
         groups = _stretches(axis, samples, solved.nodes, solved.marginals.jump)
-        updated = nuisance.estimate(samples, groups, solved.sigma, pool)
+        updated = nuisance.estimate(samples, groups, solved.sigma, pool, expected)
         moved = float(np.max(np.abs(updated.shift - correction.shift), initial=0.0))
         if moved < 0.2 * solved.sigma:
             break
@@ -204,45 +208,30 @@ def _stretches(axis: Axis, samples: Samples, nodes: IntArray, jump: FloatArray) 
     return np.array([of_wheel[wheel] for wheel in samples.wheel.tolist()], dtype=np.int64)
 
 
-def _align_history(
-    axis: Axis, samples: Samples, correction: nuisance.Correction, pool: int
-) -> nuisance.Correction:
-    """Choose the offset of hosts outside the pool that makes the whole history likeliest.
+def _alignment(axis: Axis, samples: Samples, shift: FloatArray, host: int) -> float:
+    """Return by how much more to shift a host outside the pool.
 
-    A host that never measured a wheel that the pool measured tells its offset only through the
-    shape of its history: of a few alignments (with the good end, with the bad end, as estimated)
-    the one with the most evidence is taken.
+    A host that never measured a wheel that the others measured tells its offset only through the
+    shape of its history: of a few alignments (as it is, with the good end, with the bad end) the
+    one under which the whole history is likeliest is taken.
     """
-    for host in range(pool, len(samples.hosts)):
-        theirs = samples.host == host
-        if not np.any(theirs) or set(samples.wheel[theirs]) & set(samples.wheel[~theirs]):
-            continue
-        correction = _best_alignment(axis, samples, correction, host)
-    return correction
-
-
-def _best_alignment(
-    axis: Axis, samples: Samples, correction: nuisance.Correction, host: int
-) -> nuisance.Correction:
-    values = samples.value - correction.shift
     theirs = samples.host == host
+    if not np.any(theirs) or set(samples.wheel[theirs]) & set(samples.wheel[~theirs]):
+        return 0.0
+    values = samples.value - shift
     index, node = expand(axis, samples)
-    order = np.argsort(node[theirs[index]], kind="stable")
-    ranked = values[index[theirs[index]][order]]
-    ends = [values[index[node == end]] for end in (0, axis.last)]
-    near = [ranked[:3], ranked[-3:]]
+    mine = theirs[index]
+    ranked = values[index[mine][np.argsort(node[mine], kind="stable")]]
+    ends = [values[index[(node == end) & ~mine]] for end in (0, axis.last)]
     moves = [0.0]
-    moves += [float(np.median(n) - np.median(e)) for n, e in zip(near, ends, strict=True)]
-    scored = []
-    for move in moves:
-        shift = correction.shift + np.where(theirs, move, 0.0)
-        scored.append((_evidence(axis, samples, shift), -abs(move), move))
-    move = max(scored)[2]
-    offsets = correction.offsets.copy()
-    offsets[host] += move
-    return nuisance.Correction(
-        correction.shift + np.where(theirs, move, 0.0), offsets, correction.drift
-    )
+    for near, end in zip((ranked[:3], ranked[-3:]), ends, strict=True):
+        if len(end):
+            moves.append(float(np.median(near) - np.median(end)))
+    scored = [
+        (_evidence(axis, samples, shift + np.where(theirs, move, 0.0)), -abs(move), move)
+        for move in moves
+    ]
+    return max(scored)[2]
 
 
 def _evidence(axis: Axis, samples: Samples, shift: FloatArray) -> float:

@@ -43,7 +43,17 @@ def no_correction(samples: Samples) -> Correction:
     return Correction(np.zeros(len(samples)), np.zeros(len(samples.hosts)), 0.0)
 
 
-def estimate(samples: Samples, groups: IntArray, sigma: float, pool: int) -> Correction:
+def moved(correction: Correction, samples: Samples, host: int, move: float) -> Correction:
+    """Return a correction with one host's offset larger by ``move``."""
+    offsets = correction.offsets.copy()
+    offsets[host] += move
+    shift = correction.shift + np.where(samples.host == host, move, 0.0)
+    return Correction(shift, offsets, correction.drift)
+
+
+def estimate(
+    samples: Samples, groups: IntArray, sigma: float, pool: int, expected: FloatArray
+) -> Correction:
     """Estimate offsets and drift.
 
     Args:
@@ -51,6 +61,7 @@ def estimate(samples: Samples, groups: IntArray, sigma: float, pool: int) -> Cor
         groups: Shape (K,): points of one group share their level.
         sigma: Noise scale of one run.
         pool: The first ``pool`` hosts belong to the pool.
+        expected: Shape (H,): offsets of the hosts, towards which the estimates are shrunk.
     """
     hosts = _host_columns(samples, pool)
     drift, penalty = _drift_columns(samples, pool)
@@ -58,22 +69,23 @@ def estimate(samples: Samples, groups: IntArray, sigma: float, pool: int) -> Cor
         return no_correction(samples)
     _, index = np.unique(groups, return_inverse=True)
     design = np.hstack([hosts.columns, drift])
+    values = samples.value - expected[samples.host]
     shift = np.zeros(len(samples))
     fit = np.zeros(design.shape[1])
     for _ in range(4):
-        trust = _trust(samples.value - shift, index, sigma)
-        fit = _average(samples.value, index, trust, sigma, design, hosts, penalty)
+        trust = _trust(values - shift, index, sigma)
+        fit = _average(values, index, trust, sigma, design, hosts, penalty)
         updated = design @ fit
         moved = float(np.max(np.abs(updated - shift)))
         shift = updated
         if moved < 0.05 * sigma:
             break
-    offsets = np.zeros(len(samples.hosts))
-    offsets[hosts.which] = fit[: len(hosts.which)]
+    offsets = expected.copy()
+    offsets[hosts.which] += fit[: len(hosts.which)]
     curve = drift @ fit[len(hosts.which) :]
     middle = float(offsets[:pool].mean())
     span = float(curve.max() - curve.min()) if len(curve) else 0.0
-    return Correction(shift - middle, offsets - middle, span)
+    return Correction(shift + expected[samples.host] - middle, offsets - middle, span)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ threshold, search, verification.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from perfbisect.core import endings
@@ -28,15 +30,15 @@ from perfbisect.core.states import Find, Outcome, Purpose
 from perfbisect.core.verification import Proof
 
 #: The search ends when the places of the steps and the steps missed are in doubt by no more.
-MISSED_LIMIT = 0.02
-#: … or, up to this much doubt about missed steps, when one more bit costs more than all so far.
-TOLERABLE_MISSED = 0.15
+MISSED_LIMIT = 0.01
+#: … or, up to this much doubt about missed steps, when removing it would be too dear.
+TOLERABLE_MISSED = 0.06
+#: Removing the doubt is too dear when it would cost this share of everything so far.
+DEAR = 0.4
 #: Anchors are measured on at most this many hosts at once.
 ANCHOR_HOSTS = 4
 #: Anchor runs before the noise is judged hopeless.
 JUDGE_NOISE_AFTER = 12
-#: Runs allowed where the request sets no limit.
-DEFAULT_RUNS = 3000
 #: Noise is hopeless when the estimate exceeds what is left by this factor.
 HOPELESS = 3.0
 
@@ -135,8 +137,7 @@ def _hopeless(situation: Situation, inference: Inference, ends: EndsTest) -> Fin
         return None
     change = max(abs(ends.change) + ends.error, inference.effect)
     needed = endings.runs_needed(inference.sigma, change)
-    limit = situation.facts.policy.max_runs or DEFAULT_RUNS
-    if needed <= HOPELESS * max(limit - situation.facts.runs_done, 1):
+    if needed <= HOPELESS * max(situation.runs_left, 1):
         return None
     return endings.noise_too_large(situation.facts, inference.sigma, change, needed)
 
@@ -204,7 +205,14 @@ def _is_not_worth_more(situation: Situation, answer: Answer, best_rate: float) -
         return False
     spent = facts.builds_done * facts.costs.build_seconds
     spent += facts.runs_done * facts.costs.run_seconds
-    return answer.missed <= TOLERABLE_MISSED and best_rate * spent < 2.0
+    bits = _entropy(answer.missed)
+    return answer.missed <= TOLERABLE_MISSED and best_rate * spent * DEAR < bits
+
+
+def _entropy(probability: float) -> float:
+    """Return the entropy of a yes or no, bits."""
+    inside = (p for p in (probability, 1.0 - probability) if p > 0.0)
+    return -sum(p * math.log2(p) for p in inside)
 
 
 def _is_unprovable(situation: Situation, answer: Answer) -> bool:
@@ -244,7 +252,7 @@ def _search(
     if exclusive and (runs or situation.facts.running):
         return tuple(runs)
     builds = search_builds(situation, inference, ranked, situation.free_slots)
-    if not runs and not builds and situation.is_idle and situation.free_hosts:
+    if not runs and not builds and situation.is_idle and situation.builds_left > 0:
         return _sharpen(situation, inference)
     return (*runs, *builds)
 
@@ -254,6 +262,8 @@ def _sharpen(situation: Situation, inference: Inference) -> tuple[Action, ...]:
     wanted = inference.wanted
     doubt = np.minimum(wanted, 1.0 - wanted)
     axis, nodes = situation.axis, inference.nodes
+    if not situation.free_hosts:
+        return ()
     for gap in np.argsort(-doubt, kind="stable").tolist():
         sides = [s for s in (gap, gap + 1) if axis.wheel[nodes[s]]]
         if sides:
@@ -267,6 +277,8 @@ def _sharpen(situation: Situation, inference: Inference) -> tuple[Action, ...]:
 def _nothing_left(situation: Situation, belief: Belief | None) -> Finish:
     """Explain why there is nothing to start."""
     answer = situation.answer
+    if situation.runs_left <= 0 and situation.facts.policy.max_runs is None:
+        return endings.no_progress(situation.facts, answer)
     if situation.runs_left <= 0:
         return endings.budget_exhausted("the runs are", belief, answer)
     if situation.builds_left <= 0:

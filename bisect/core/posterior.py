@@ -16,19 +16,19 @@ from perfbisect.core.facts import FloatArray
 
 TINY = 1e-300
 #: Up to so many levels a transition is done as a matrix product.
-FEW_LEVELS = 160
+FEW_LEVELS = 256
 #: Messages are scaled back to one every so many nodes, long before they underflow.
 RESCALE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Where a jump may lead: evenly over all levels more than ``width`` points away."""
+    """Where a jump may lead: to levels more than ``width`` points away."""
 
     width: int
     #: Probability that a jump goes down (gets worse).
     down: float
-    #: Shape (G, G), or None: the transition as a matrix, faster while there are few levels.
+    #: Shape (G, G), rows sum to one, or None: jumps spread evenly.
     matrix: FloatArray | None = None
 
     def jump(self, mass: FloatArray) -> FloatArray:
@@ -57,10 +57,18 @@ class Kernel:
 
 
 def kernel_of(width: int, down: float, count: int) -> Kernel:
-    """Return a kernel for ``count`` levels, with its matrix where that is faster."""
+    """Return a kernel for ``count`` levels.
+
+    Small changes are likelier than large ones: the size of a jump has a density of one over its
+    size. With very many levels, where steps dwarf the noise and the prior hardly matters, jumps
+    spread evenly instead, which is faster.
+    """
     if count > FEW_LEVELS:
         return Kernel(width, down)
-    return Kernel(width, down, Kernel(width, down).jump(np.eye(count)))
+    change = np.arange(count) - np.arange(count)[:, None]
+    size = np.abs(change)
+    matrix = np.where(size > width, np.where(change < 0, down, 1.0 - down) / np.maximum(size, 1), 0)
+    return Kernel(width, down, matrix / np.maximum(matrix.sum(axis=1, keepdims=True), TINY))
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def _truth(
     return (crossings[-1] if policy.find is Find.FIX else crossings[0],)
 
 
-class _Bench:
+class Bench:
     """One trial in progress: the clock, what is in flight, and what came back."""
 
     def __init__(self, spec: SimulationSpec, seed: int) -> None:
@@ -253,7 +253,7 @@ class _Bench:
 
 def simulate(spec: SimulationSpec, seed: int) -> SimulationResult:
     """Run one bisection to its end. The same spec and seed give the same result."""
-    bench = _Bench(spec, seed)
+    bench = Bench(spec, seed)
     for _ in range(MAX_DECISIONS):
         decision = plan(bench.facts())
         for action in decision.actions:
@@ -268,7 +268,7 @@ def simulate(spec: SimulationSpec, seed: int) -> SimulationResult:
     return _result(bench, stuck, None)
 
 
-def _result(bench: _Bench, finish: Finish, belief: Belief | None) -> SimulationResult:
+def _result(bench: Bench, finish: Finish, belief: Belief | None) -> SimulationResult:
     steps = belief.steps if belief is not None else ()
     named = {(step.before, step.after) for step in steps if step.verified}
     truth = set(bench.world.truth)

@@ -11,6 +11,9 @@ from perfbisect.core.axis import Axis, axis_of
 from perfbisect.core.facts import Facts
 from perfbisect.core.inference import Inference, infer
 
+#: Runs allowed where the request sets no limit: no search may go on for ever.
+DEFAULT_RUNS = 3000
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -32,7 +35,7 @@ class Situation:
         """Runs that the budget still allows."""
         limit = self.facts.policy.max_runs
         if limit is None:
-            return float("inf")
+            limit = DEFAULT_RUNS
         return limit - self.facts.runs_done - len(self.facts.running)
 
     @property
