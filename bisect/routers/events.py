@@ -23,6 +23,8 @@ router = APIRouter(prefix="/bisections/{bisection_id}", tags=["evidence"])
 
 #: Seconds between two looks for new events: other processes may write them, so we have to look.
 POLL = 0.4
+#: Seconds that a stream has to end when the service stops.
+GRACE = 2.0
 
 LastEventId = Annotated[
     str | None, Header(max_length=40, description="Id of the last event that was seen.")
@@ -58,21 +60,28 @@ def read_events(services: Services, bisection_id: str, after: int) -> tuple[list
 
 
 async def follow(
-    services: Services, bisection_id: str, after: int, *, pause: float = 0.0
+    services: Services,
+    bisection_id: str,
+    after: int,
+    stopping: anyio.Event,
+    *,
+    pause: float = 0.0,
 ) -> AsyncIterator[list[EventRow]]:
-    """Yield new events in batches until the bisection is finished.
+    """Yield new events in batches until the bisection is finished or the service stops.
 
     Args:
+        stopping: set when the service stops.
         pause: seconds to let pass after a batch, so that the next one gathers what happened.
     """
-    while True:
+    while not stopping.is_set():
         events, over = await to_thread.run_sync(read_events, services, bisection_id, after)
         if over:
             return
         if events:
             after = events[-1].id
             yield events
-        await anyio.sleep(pause if events else POLL)
+        with anyio.move_on_after(pause if events else POLL):
+            await stopping.wait()
 
 
 @router.get(
@@ -96,7 +105,13 @@ async def follow_events(
     if await to_thread.run_sync(_nothing_left, services, bisection_id, start):
         # An EventSource connects again after every end; only 204 tells it to stop.
         return Response(status_code=HTTPStatus.NO_CONTENT)
-    return EventSourceResponse(_sse(services, bisection_id, start))
+    stopping = anyio.Event()
+    return streamed(_sse(services, bisection_id, start, stopping), stopping)
+
+
+def streamed(events: AsyncIterator[Any], stopping: anyio.Event) -> EventSourceResponse:
+    """Return a stream that ends by itself when the service stops."""
+    return EventSourceResponse(events, shutdown_event=stopping, shutdown_grace_period=GRACE)
 
 
 def _nothing_left(services: Services, bisection_id: str, start: int) -> bool:
@@ -105,8 +120,10 @@ def _nothing_left(services: Services, bisection_id: str, start: int) -> bool:
     return read_events(services, bisection_id, start)[1]
 
 
-async def _sse(services: Services, bisection_id: str, start: int) -> AsyncIterator[Any]:
-    async for events in follow(services, bisection_id, start):
+async def _sse(
+    services: Services, bisection_id: str, start: int, stopping: anyio.Event
+) -> AsyncIterator[Any]:
+    async for events in follow(services, bisection_id, start, stopping):
         for event in events:
             data = {**event.data, "at": event.at.isoformat()}
             yield ServerSentEvent(

@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated
 
+import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 
 from perfbisect.routers.bisections import BisectionId
 from perfbisect.routers.deps import NumberAfter, Opened
-from perfbisect.routers.events import LastEventId, follow, resume_from
+from perfbisect.routers.events import LastEventId, follow, resume_from, streamed
 from perfbisect.security import CSRF_FIELD, new_csrf_token
 from perfbisect.services import Services, request_cancel
 from perfbisect.store import queries
@@ -53,7 +54,8 @@ async def follow_changes(
     """Say when the page is out of date: ``changed``, and once ``finished``."""
     await to_thread.run_sync(_require, services, bisection_id)
     start = resume_from(last_event_id, after)
-    return EventSourceResponse(_changes(services, bisection_id, start))
+    stopping = anyio.Event()
+    return streamed(_changes(services, bisection_id, start, stopping), stopping)
 
 
 def _require(services: Services, bisection_id: str) -> None:
@@ -62,14 +64,15 @@ def _require(services: Services, bisection_id: str) -> None:
 
 
 async def _changes(
-    services: Services, bisection_id: str, start: int
+    services: Services, bisection_id: str, start: int, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield one ``changed`` for whatever happened within a moment."""
     last = start
-    async for events in follow(services, bisection_id, start, pause=REDRAW):
+    async for events in follow(services, bisection_id, start, stopping, pause=REDRAW):
         last = events[-1].id
         yield ServerSentEvent(data=str(last), event="changed", id=str(last))
-    yield ServerSentEvent(data=str(last), event="finished", id=str(last))
+    if not stopping.is_set():
+        yield ServerSentEvent(data=str(last), event="finished", id=str(last))
 
 
 @router.post("/cancel")

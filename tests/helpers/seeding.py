@@ -186,7 +186,12 @@ class Seed:
             benchmark_digest=self.benchmark_digest,
             recipe=RECIPE,
             benchmark=BENCHMARK,
-            policy={"min_effect": 0.03, "find": "all", "confidence": 0.99},
+            policy={
+                "better": "higher",
+                "min_effect": 0.03,
+                "find": "all",
+                "confidence": 0.99,
+            },
             requested_by=requested_by,
             origin=origin,
             created_at=self.started,
