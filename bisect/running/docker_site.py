@@ -25,7 +25,7 @@ from perfbisect.running.environments import installer_variables
 from perfbisect.running.failures import failed
 from perfbisect.running.host import require_gpus
 from perfbisect.running.observe import Observer
-from perfbisect.running.site import Layout, Scratch
+from perfbisect.running.run_site import Layout, Scratch
 
 #: User in containers where perfbisect itself is root: nobody on this machine.
 _UID = 10001

@@ -22,7 +22,7 @@ from perfbisect.running.host import host_facts
 from perfbisect.running.leases import LeasedDirectories
 from perfbisect.running.observe import disturbance
 from perfbisect.running.outcome import KeptOutput, read_value, require_success
-from perfbisect.running.site import Layout, Scratch, Site
+from perfbisect.running.run_site import Layout, Scratch, Site
 
 
 @dataclass(frozen=True, slots=True)

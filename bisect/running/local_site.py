@@ -14,7 +14,7 @@ from perfbisect.processes import ProcessResult, run_process
 from perfbisect.running.environments import choose_python, installer_variables
 from perfbisect.running.host import require_gpus
 from perfbisect.running.observe import Observer
-from perfbisect.running.site import Layout, Scratch
+from perfbisect.running.run_site import Layout, Scratch
 
 
 class LocalSite:
