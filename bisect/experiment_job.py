@@ -276,4 +276,5 @@ def _write_proof(session: Session, bisection_id: str, answer: dict[str, Any]) ->
         "state": BisectionState.FINISHED,
         "outcome": answer["outcome"],
     }
-    row.verdict = {**row.verdict, "culprits": culprits, "proof": proof}
+    verdict = {**row.verdict, "culprits": culprits, "proof": proof}
+    row.verdict = {**verdict, "sentence": report.sentence(verdict)}

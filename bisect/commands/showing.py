@@ -61,7 +61,8 @@ def culprit_table(verdict: dict[str, Any]) -> list[str]:
             line.change,
             f"({line.interval})",
             f"p {line.probability}",
-            "verified" if line.verified == "yes" else "not verified",
+            f"{'verified' if line.verified == 'yes' else 'not verified'}"
+            + (f", {line.proof}" if line.proof else ""),
         )
         for line in lines
     ]

@@ -12,6 +12,7 @@ from perfbisect.reports.experiment_document import KINDS, arms_blocks, decision_
 from perfbisect.reports.experiment_words import experiment_sentence
 from perfbisect.reports.reproduction import reproduction
 from perfbisect.reports.verdict_words import (
+    PROOF_ARMS,
     cost_line,
     culprit_lines,
     doubt_line,
@@ -31,8 +32,6 @@ from perfbisect.reports.words import (
 _LISTED = 10
 #: Lines of a failure that are told.
 _LINES = 12
-
-_PROOF_WORDS = (("revert", "reverted on the later end"), ("pick", "picked onto the earlier end"))
 
 
 def bisection_document(dossier: Mapping[str, Any]) -> Document:
@@ -122,7 +121,7 @@ def _proofs(verdict: Mapping[str, Any]) -> list[Block]:
     rows = []
     for line, culprit in zip(culprit_lines(verdict), verdict.get("culprits") or (), strict=True):
         proof = culprit.get("proof") or {}
-        for kind, words in _PROOF_WORDS:
+        for kind, words in PROOF_ARMS:
             told = proof.get(kind)
             if told:
                 where = f"{words} (the nearest commit on which it applies)"

@@ -30,6 +30,11 @@ BAD_INPUT_CODES = frozenset(
     {"bad-input", "ends_swapped", "end_unbuildable", "threshold_outside_ends"}
 )
 
+#: Key of an arm in a culprit's proof -> what was done.
+PROOF_ARMS = (("revert", "reverted on the later end"), ("pick", "picked onto the earlier end"))
+#: Conflicting files that are named.
+_MOST_FILES = 5
+
 _EXIT_CODES = {
     Outcome.CULPRITS: 0,
     Outcome.NOT_REPRODUCED: 1,
@@ -93,7 +98,7 @@ def culprit_lines(verdict: Verdict) -> list[CulpritLine]:
             verified="yes" if culprit.get("verified") else "no",
             proof=proof_word(culprit),
             relations=tuple(_relation(each) for each in culprit.get("relations") or ()),
-            remarks=tuple(printable(remark) for remark in besides(culprit)),
+            remarks=tuple(printable(each) for each in (*besides(culprit), *proof_remarks(culprit))),
         )
         for culprit in verdict.get("culprits") or ()
     ]
@@ -165,6 +170,24 @@ def _one_culprit(culprit: Mapping[str, Any], verdict: Verdict) -> str:
 def proof_word(culprit: Mapping[str, Any]) -> str:
     """Return what revert and pick say of a culprit: ``proven by revert``; empty: not known yet."""
     return printable((culprit.get("proof") or {}).get("verdict") or "")
+
+
+def proof_remarks(culprit: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return why a revert or a pick does not prove a culprit, where it does not."""
+    proof = culprit.get("proof") or {}
+    told = [(words, proof.get(kind) or {}) for kind, words in PROOF_ARMS]
+    return tuple(
+        f"{words}: {each.get('word')}{_conflicts(each)}: {each.get('meaning')}"
+        for words, each in told
+        if each and each.get("word") != "proven"
+    )
+
+
+def _conflicts(told: Mapping[str, Any]) -> str:
+    files = [str(file.get("path")) for file in (told.get("problem") or {}).get("files") or ()]
+    left = len(files) - _MOST_FILES
+    more = f" and {left} more" if left > 0 else ""
+    return f" ({', '.join(files[:_MOST_FILES])}{more})" if files else ""
 
 
 def _proofs(words: Sequence[str]) -> str:
