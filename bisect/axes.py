@@ -33,7 +33,7 @@ from perfbisect.packages import (
     published_around,
     read_stamps,
 )
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 
 Progress = Callable[[str], None]

@@ -16,14 +16,14 @@ from perfbisect.core.states import BisectionState, ExperimentKind
 from perfbisect.definitions import Definitions, find_definitions, put_files, store_definitions
 from perfbisect.errors import BadInputError, ConflictError
 from perfbisect.git.prerequisites import PickSet
+from perfbisect.git.process import Progress
 from perfbisect.history import Mirror, open_mirror
-from perfbisect.requests import ArmRequest, ExperimentRequest
+from perfbisect.request_models import ArmRequest, ExperimentRequest
 from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import experiment
 from perfbisect.store.tables import ArmRow, ExperimentRow
-from perfbisect.git.process import Progress
 from perfbisect.units import parse_duration, parse_percent
 
 

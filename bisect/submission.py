@@ -23,7 +23,7 @@ from perfbisect.definitions import (
     store_recipe,
 )
 from perfbisect.errors import ConflictError
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now

@@ -15,7 +15,7 @@ from rich.console import Console
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError
 from perfbisect.report import to_json
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.settings import Settings
 
 Repo = Annotated[str, typer.Option("--repo", help="Repository under test: a local path or a URL.")]

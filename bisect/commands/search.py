@@ -18,7 +18,7 @@ from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError
 from perfbisect.progress import ProgressModel, ProgressView
 from perfbisect.report import cost_line, exit_code, plural, points_csv, to_json
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.routers import present
 from perfbisect.services import Services
 from perfbisect.settings import Settings

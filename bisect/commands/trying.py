@@ -16,10 +16,31 @@ from perfbisect.commands.search import Interrupted, InterruptFlag, open_services
 from perfbisect.core.revision import Action, RevisionSyntaxError, parse_revision
 from perfbisect.errors import BadInputError
 from perfbisect.report import experiment_exit_code, experiment_lines, plural
-from perfbisect.requests import ArmRequest, ExperimentRequest
+from perfbisect.request_models import ArmRequest, ExperimentRequest
 from perfbisect.services import Services
 from perfbisect.store.tables import ExperimentRow
 
+Repo = Annotated[
+    str | None, typer.Option("--repo", help="Repository under test: a local path or a URL.")
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", help="How to build: a name, or a TOML file (FILE or FILE#NAME)."),
+]
+Benchmark = Annotated[
+    str | None,
+    typer.Option(
+        "--benchmark", help="What to measure: a name, or a TOML file (FILE or FILE#NAME)."
+    ),
+]
+FromBisection = Annotated[
+    str | None,
+    typer.Option(
+        "--bisection",
+        metavar="ID",
+        help="Take repository, recipe, benchmark and base (its bad end) from this bisection.",
+    ),
+]
 Base = Annotated[
     str | None, typer.Option("--base", help="Commit, branch or tag that changes are applied to.")
 ]
@@ -59,9 +80,10 @@ Switches = Annotated[
 
 
 def try_(
-    repo: options.Repo,
-    recipe: options.RecipeName,
-    benchmark: options.BenchmarkName,
+    repo: Repo = None,
+    recipe: Recipe = None,
+    benchmark: Benchmark = None,
+    bisection: FromBisection = None,
     base: Base = None,
     revert: Reverts = None,
     pick: Picks = None,
@@ -71,7 +93,11 @@ def try_(
     arm: Arms = None,
     switch: Switches = None,
     minimise_reverts: Annotated[
-        bool, typer.Option(help="Find the smallest set of --revert that restores the value.")
+        bool,
+        typer.Option(
+            help="Find the smallest set of --revert, or of --bisection's regressions, that "
+            "restores the value."
+        ),
     ] = False,
     with_prerequisites: Annotated[
         bool, typer.Option(help="Where --pick conflicts, find the commits it needs before it.")
@@ -86,15 +112,24 @@ def try_(
 ) -> None:
     """Measure revisions with changes against a reference.
 
-    In balanced order, on one host. Each arm is a base commit with reverts, picks and patches, and environment variables.
+    In balanced order, on one host. Each arm is a base commit with reverts, picks and patches, and
+    environment variables.
     """
+    settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
+    if bisection is not None:
+        with open_services(settings) as services:
+            subject = subject_of(services, bisection)
+        repo, recipe = repo or subject.repository, recipe or subject.recipe
+        benchmark, base = benchmark or subject.benchmark, base or subject.bad
+        if minimise_reverts:
+            revert = [*(revert or ()), *subject.suspects()]
     arms = _arms(base, revert, pick, patch, _pairs(env, "--env"), arm)
     switches = [_pairs([each], "--switch") for each in switch or ()]
     matrix = [*arms, *(_switched(each, extra) for each in arms for extra in switches)]
     request = _request(
-        repository=repo,
-        recipe=recipe,
-        benchmark=benchmark,
+        repository=_needed(repo, "--repo"),
+        recipe=_needed(recipe, "--recipe"),
+        benchmark=_needed(benchmark, "--benchmark"),
         arms=_worth_measuring(matrix, against),
         against=_parse_arm(against, "--against") if against else None,
         min_effect=min_effect,
@@ -103,7 +138,6 @@ def try_(
         minimise_reverts=minimise_reverts,
         with_prerequisites=with_prerequisites,
     )
-    settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
     with open_services(settings) as services:
         verdict = experiment(services, request, base_dir=Path.cwd())
         if as_json:
@@ -112,6 +146,12 @@ def try_(
             for line in experiment_lines(verdict):
                 options.standard_output().print(Text(line))
     raise typer.Exit(experiment_exit_code(verdict))
+
+
+def _needed(value: Any, option: str) -> Any:
+    if value is None:
+        raise BadInputError(f"{option} is needed (or --bisection)", field=option)
+    return value
 
 
 def _arms(

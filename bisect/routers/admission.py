@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 from sqlalchemy.exc import IntegrityError
 
 from perfbisect.errors import BadInputError, NotFoundError
-from perfbisect.requests import BisectionRequest, ExperimentRequest
+from perfbisect.request_models import BisectionRequest, ExperimentRequest
 from perfbisect.services import Services
 from perfbisect.store.catalogue import find_repository
 from perfbisect.submission import submit

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.problems import documented
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.routers import dossiers, models, present
 from perfbisect.routers.admission import admit
 from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words

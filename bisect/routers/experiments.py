@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
 from perfbisect.experiments import submit_experiment
 from perfbisect.problems import documented
-from perfbisect.requests import ExperimentRequest
+from perfbisect.request_models import ExperimentRequest
 from perfbisect.routers import dossiers, models
 from perfbisect.routers.admission import check_request, submitted_once
 from perfbisect.routers.bisections import ANONYMOUS

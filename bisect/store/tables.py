@@ -159,7 +159,7 @@ class Conducted:
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
     state: Mapped[BisectionState]
     outcome: Mapped[Outcome | None]
-    #: The request as submitted (see ``perfbisect.requests``).
+    #: The request as submitted (see ``perfbisect.request_models``).
     request: Mapped[dict[str, Any]]
     #: Digest of the request with its revisions resolved: the same command finds its own work.
     request_digest: Mapped[str] = mapped_column(String(64), index=True)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from perfbisect.config import list_known
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError, NotAuthorisedError, TransientError
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.routers.admission import admit
 from perfbisect.routers.bisections import ANONYMOUS
 from perfbisect.routers.deps import Opened

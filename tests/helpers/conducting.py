@@ -22,7 +22,7 @@ from perfbisect.ports import (
     RunRequest,
     RunSuccess,
 )
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.settings import Settings
 

@@ -20,7 +20,7 @@ from tests.helpers.conducting import (
 from perfbisect.errors import BadInputError
 from perfbisect.experiments import submit_experiment
 from perfbisect.ports import Runner
-from perfbisect.requests import ArmRequest, ExperimentRequest
+from perfbisect.request_models import ArmRequest, ExperimentRequest
 from perfbisect.services import Services
 from perfbisect.store.tables import ArmRow, ExperimentRow, PointRow, RunRow
 from perfbisect.testing import ScriptedBuilder

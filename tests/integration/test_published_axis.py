@@ -17,7 +17,7 @@ from tests.helpers.serving import client_of, shown_app
 
 from perfbisect.core.states import FailureKind
 from perfbisect.report import exit_code
-from perfbisect.requests import BisectionRequest
+from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.settings import Settings
 from perfbisect.store.tables import BisectionRow, ExperimentRow, PointRow, RunRow, WheelRow
