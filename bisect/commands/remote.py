@@ -1,4 +1,4 @@
-"""Commands against a server: ``submit``, ``status``, ``watch``, ``cancel``, ``report``."""
+"""Commands against a server: ``submit``, ``status``, ``watch``, ``cancel``."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ def read_token(token_file: Path | None) -> str:
 
 
 def submit(
-    repo: options.Repo,
     good: options.Good,
     bad: options.Bad,
-    recipe: options.RecipeName,
     benchmark: options.BenchmarkName,
+    repo: options.RepoOrNone = None,
+    package: options.Package = None,
+    recipe: options.RecipeOrNone = None,
     threshold: options.Threshold = None,
     min_effect: options.MinEffect = "3%",
     find: options.FindWhat = Find.ALL,
@@ -82,6 +83,7 @@ def submit(
     probe: options.Probe = 0,
     all_parents: options.AllParents = False,
     path: options.Paths = None,
+    prereleases: options.Prereleases = None,
     key: Annotated[
         str | None,
         typer.Option(help="Idempotency key: the same key gives the same bisection."),
@@ -93,10 +95,11 @@ def submit(
 ) -> None:
     """Submit a bisection to a server."""
     request = options.make_request(
+        package=package,
         repository=repo,
         good=good,
         bad=bad,
-        recipe=_recipe(recipe),
+        recipe=None if recipe is None else _recipe(recipe),
         benchmark=benchmark,
         threshold=threshold,
         min_effect=min_effect,
@@ -108,6 +111,7 @@ def submit(
         probe=probe,
         all_parents=all_parents,
         paths=tuple(path or ()),
+        prereleases=prereleases,
     )
     with make_client(server, token_file) as client:
         verdict = client.submit(request.model_dump(mode="json"), key or str(ULID()))
@@ -207,17 +211,3 @@ def cancel(
         options.print_json(verdict)
     else:
         typer.echo(verdict.get("sentence") or sentence(verdict))
-
-
-def report(
-    bisection_id: BisectionId,
-    server: Server = DEFAULT_SERVER,
-    token_file: TokenFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Print a bisection's report: Markdown, or its JSON."""
-    with make_client(server, token_file) as client:
-        if as_json:
-            options.print_json(client.get(bisection_id))
-        else:
-            typer.echo(client.report(bisection_id), nl=False)

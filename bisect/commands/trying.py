@@ -13,6 +13,7 @@ from rich.text import Text
 from perfbisect.commands import options
 from perfbisect.commands.following import EventLines
 from perfbisect.commands.search import Interrupted, InterruptFlag, open_services
+from perfbisect.commands.suspects import subject_of
 from perfbisect.core.revision import Action, RevisionSyntaxError, parse_revision
 from perfbisect.errors import BadInputError
 from perfbisect.report import experiment_exit_code, experiment_lines, plural
