@@ -66,7 +66,7 @@ ARG PIP_REQUIREMENTS="numpy<1.19 six wheel<0.35 setuptools<50 mock future<1 kera
 COPY tf-cuda10.1.Dockerfile host-ca.cr[t] /context/
 RUN if [ -s /context/host-ca.crt ]; then export PIP_CERT=/context/host-ca.crt; fi; \
     if [ -n "${PIP_REQUIREMENTS}" ]; then \
-        python3 -m pip install --no-cache-dir ${PIP_REQUIREMENTS}; \
+        PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir ${PIP_REQUIREMENTS}; \
     fi; \
     rm -rf /context
 COPY --from=bazel /bazel /usr/local/bin/bazel
