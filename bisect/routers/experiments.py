@@ -81,7 +81,7 @@ _SUBMISSION = {
     response_model=Experiment,
     responses={
         202: {"headers": {"Location": {"schema": {"type": "string"}}}},
-        **documented(409, 413, 422, 503),
+        **documented(400, 409, 413, 422, 503),
     },
 )
 def submit(
