@@ -24,6 +24,7 @@ from perfbisect.problems import (
 from perfbisect.routers import (
     bisections,
     catalogue,
+    estimates,
     events,
     evidence,
     experiments,
@@ -70,7 +71,7 @@ def create_app(
     )
     app.state.metrics = CollectorRegistry()
     app.state.conductor = None
-    for module in (bisections, experiments, evidence, events, logs, catalogue):
+    for module in (bisections, experiments, estimates, evidence, events, logs, catalogue):
         app.include_router(module.router, prefix=PREFIX)
     app.include_router(health.router)
     mount_pages(app)

@@ -44,7 +44,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class Prepared:
     """A request that was found to be right, before anything is written."""
 
     measured: Measured
@@ -83,7 +83,7 @@ def submit(
     known = _by_key(services, request, idempotency_key)
     if known is not None:
         return known
-    prepared = _prepare(services, request, base_dir, allow_local, progress)
+    prepared = prepare(services, request, base_dir, allow_local, progress)
     digest = _request_digest(prepared, request)
     files = put_files(services, prepared.measured)
     with services.database.write() as session:
@@ -121,14 +121,17 @@ def _by_key(services: Services, request: BisectionRequest, key: str | None) -> S
         return Submitted(row.id, False, len(positions))
 
 
-def _prepare(
+def prepare(
     services: Services,
     request: BisectionRequest,
     base_dir: Path | None,
     allow_local: bool,
     progress: Progress | None,
-) -> _Prepared:
-    """Check everything that can be checked without building; cheap checks first."""
+) -> Prepared:
+    """Check everything that can be checked without building, and store nothing; cheap first.
+
+    Raises: as ``submit``.
+    """
     policy = make_policy(request)
     if request.repository is None or request.recipe is None:
         measured = find_benchmark(request.benchmark, base_dir)
@@ -143,7 +146,7 @@ def _prepare(
             allow_local=allow_local,
         )
         axis = commit_axis(services, request, definitions, progress)
-    return _Prepared(measured, replace(policy, better=measured.benchmark.better), axis)
+    return Prepared(measured, replace(policy, better=measured.benchmark.better), axis)
 
 
 def make_policy(request: BisectionRequest) -> Policy:
@@ -172,7 +175,7 @@ def make_policy(request: BisectionRequest) -> Policy:
     )
 
 
-def _request_digest(prepared: _Prepared, request: BisectionRequest) -> str:
+def _request_digest(prepared: Prepared, request: BisectionRequest) -> str:
     measured, axis = prepared.measured, prepared.axis
     return digest_of(
         {
@@ -192,7 +195,7 @@ def _request_digest(prepared: _Prepared, request: BisectionRequest) -> str:
 def _insert(
     session: Session,
     request: BisectionRequest,
-    prepared: _Prepared,
+    prepared: Prepared,
     files: dict[str, str],
     digest: str,
 ) -> BisectionRow:
@@ -235,7 +238,7 @@ def _insert_candidates(session: Session, bisection_id: str, axis: PreparedAxis) 
     )
 
 
-def _insert_wheels(session: Session, prepared: _Prepared) -> None:
+def _insert_wheels(session: Session, prepared: Prepared) -> None:
     """Store the wheels that are there without a build."""
     axis = prepared.axis
     columns = dict(enumerate(axis.candidates))

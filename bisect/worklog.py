@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -167,21 +168,38 @@ def _as_trouble(work: BuildRow | RunRow, what: str) -> Trouble:
 
 def costs(session: Session, row: BisectionRow | ExperimentRow) -> Costs:
     """Return the median seconds of the last builds and runs of this recipe and benchmark."""
+    return expected_costs(
+        session, row.recipe_digest, row.recipe, row.benchmark_digest, row.benchmark
+    )
+
+
+def expected_costs(
+    session: Session,
+    recipe_digest: str,
+    recipe: Mapping[str, Any],
+    benchmark_digest: str,
+    benchmark: Mapping[str, Any],
+) -> Costs:
+    """Return the median seconds of past builds and runs; a guess where there are none.
+
+    Args:
+        recipe: and ``benchmark``: as JSON.
+    """
     builds = session.scalars(
         select(BuildRow.seconds)
-        .where(BuildRow.recipe_digest == row.recipe_digest, BuildRow.state == WorkState.SUCCEEDED)
+        .where(BuildRow.recipe_digest == recipe_digest, BuildRow.state == WorkState.SUCCEEDED)
         .order_by(BuildRow.id.desc())
         .limit(20)
     ).all()
     runs = session.scalars(
         select(RunRow.seconds)
-        .where(RunRow.benchmark_digest == row.benchmark_digest, RunRow.state == WorkState.SUCCEEDED)
+        .where(RunRow.benchmark_digest == benchmark_digest, RunRow.state == WorkState.SUCCEEDED)
         .order_by(RunRow.id.desc())
         .limit(20)
     ).all()
     # Published wheels alone: nothing is built.
-    first_build = FIRST_BUILD_SECONDS.get(row.recipe["kind"], 0.0)
-    first_run = FIRST_RUN_SHARE * float(row.benchmark.get("timeout", 900.0))
+    first_build = FIRST_BUILD_SECONDS.get(str(recipe.get("kind", "")), 0.0)
+    first_run = FIRST_RUN_SHARE * float(benchmark.get("timeout", 900.0))
     return Costs(build_seconds=_median(builds, first_build), run_seconds=_median(runs, first_run))
 
 

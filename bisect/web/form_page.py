@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from perfbisect.config import list_known
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError, NotAuthorisedError, TransientError
+from perfbisect.estimates import Estimated, estimate_request
 from perfbisect.request_models import BisectionRequest
-from perfbisect.routers.admission import admit
+from perfbisect.routers.admission import admit, check_request
 from perfbisect.routers.bisections import ANONYMOUS
 from perfbisect.routers.deps import Opened
 from perfbisect.security import CSRF_COOKIE, CSRF_FIELD, csrf_matches, new_csrf_token
@@ -113,6 +114,7 @@ def _form(
     csrf: str | None,
     problem: BadInputError | None = None,
     status: int = 200,
+    estimate: Estimated | None = None,
 ) -> HTMLResponse:
     token = csrf or new_csrf_token()
     with services.database.read() as session:
@@ -127,6 +129,7 @@ def _form(
         "benchmarks": [(known_.benchmark.name, known_.description) for known_ in known.benchmarks],
         "finds": list(Find),
         "problem": problem,
+        "estimate": estimate,
         **_equivalent(request, values),
     }
     response = render(request, "new.html", context, status=status)
@@ -170,9 +173,14 @@ def _submitted(
     require_csrf(csrf, given.get(CSRF_FIELD, ""))
     values = filled(given)
     try:
+        parsed = _parsed(values)
+        if "estimate" in given:
+            check_request(services, parsed)
+            found = estimate_request(services, parsed, base_dir=services.settings.project_dir)
+            return _form(request, services, values, csrf, estimate=found)
         bisection_id = admit(
             services,
-            _parsed(values),
+            parsed,
             requested_by=ANONYMOUS,
             origin="form",
             idempotency_key=None,
