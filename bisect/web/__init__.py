@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from perfbisect.web import bisection_page, experiment_pages, form_page, list_pages, log_pages
+from perfbisect.web import (
+    bisection_page,
+    experiment_pages,
+    form_page,
+    list_pages,
+    log_pages,
+    relatives_page,
+)
 from perfbisect.web.templating import STATIC_DIR, CachedStaticFiles
 
 
 def mount_pages(app: FastAPI) -> None:
     """Add the pages and their static files to an application."""
-    for module in (list_pages, form_page, bisection_page, experiment_pages, log_pages):
+    modules = (
+        list_pages,
+        form_page,
+        bisection_page,
+        relatives_page,
+        experiment_pages,
+        log_pages,
+    )
+    for module in modules:
         app.include_router(module.router, include_in_schema=False)
     app.mount("/static", CachedStaticFiles(directory=STATIC_DIR), name="static")
