@@ -11,6 +11,9 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from perfbisect.core.states import BisectionState
+from perfbisect.reports.experiment_document import KINDS, reference_mean
+from perfbisect.reports.reproduction import definitions_text, experiment_command
+from perfbisect.routers import dossiers
 from perfbisect.routers.deps import After, Opened
 from perfbisect.routers.experiments import ExperimentId
 from perfbisect.security import CSRF_FIELD, new_csrf_token
@@ -22,6 +25,11 @@ from perfbisect.web.list_pages import ROWS, next_link
 from perfbisect.web.templating import render
 
 router = APIRouter(prefix="/experiments")
+
+#: Conflicting files named in the table of arms; all of them are below it.
+_FILES = 5
+#: Runs of an arm whose logs are linked from its row, the last ones.
+_LOGS = 6
 
 _TONES = {"answered": "good", "failed": "bad", None: "busy"}
 
@@ -37,6 +45,43 @@ class ExperimentView:
     cancellable: bool
     #: Lowest and highest relative change on the drawing; zero is always inside.
     span: tuple[float, float]
+    #: What to type to measure the same; empty where that can't be said.
+    command: str
+    #: Recipe and benchmark as ``perfbisect.toml``.
+    definitions: str
+
+    @property
+    def kind(self) -> str:
+        """What it is for, in words."""
+        kind = str(self.answer["kind"])
+        return KINDS.get(kind, kind)
+
+    @property
+    def references(self) -> int:
+        """How many arms are references only."""
+        return sum(arm["against"] is None for arm in self.answer["arms"])
+
+    def mean(self, arm: Mapping[str, Any]) -> float | None:
+        """Return an arm's mean; a reference's is told by the arms compared with it."""
+        if arm["against"] is None:
+            return reference_mean(arm, self.answer["arms"])
+        mean = arm.get("mean")
+        return None if mean is None else float(mean)
+
+    def remark(self, arm: Mapping[str, Any]) -> str:
+        """Return why an arm could not be measured; empty if it was, or will be."""
+        problem = arm.get("problem") or {}
+        if problem.get("kind") == "empty":
+            return f"changes nothing: {problem.get('why', '')}"
+        if problem:
+            files = [str(file.get("path")) for file in problem.get("files") or ()]
+            named = ", ".join(files[:_FILES]) + (" …" if len(files) > _FILES else "")
+            return f"conflicts in {named}" if files else str(problem.get("kind", "problem"))
+        return str(arm.get("failure") or "")
+
+    def logs(self, arm: Mapping[str, Any]) -> list[RunRow]:
+        """Return the last runs of an arm."""
+        return [run for run in self.runs if run.position == arm["position"]][-_LOGS:]
 
     def along(self, change: float) -> float:
         """Return where a relative change stands on a bar of 160 units."""
@@ -48,10 +93,12 @@ def _view(services: Opened, experiment_id: str) -> ExperimentView:
     queries.known_id(experiment_id, "experiment", "experiment_id")
     with services.database.read() as session:
         row = experiment_queries.get_experiment(session, experiment_id)
-        answer = experiment_queries.answer_of(session, row)
+        dossier = dossiers.experiment_dossier(session, experiment_id)
+        answer = dossier["answer"]
         decisions = experiment_queries.decisions_of(session, experiment_id)
         runs = experiment_queries.runs_of(session, experiment_id)
-    ends = [end for arm in answer["arms"] for end in arm.get("ci95") or ()]
+    intervals = [arm.get("ci95") or () for arm in answer["arms"] if arm["against"] is not None]
+    ends = [end for interval in intervals for end in interval if end is not None]
     low, high = min([0.0, *ends]), max([0.0, *ends])
     unfinished = row.state is not BisectionState.FINISHED
     return ExperimentView(
@@ -61,6 +108,8 @@ def _view(services: Opened, experiment_id: str) -> ExperimentView:
         runs=runs,
         cancellable=unfinished and row.cancel_requested_at is None,
         span=(low, high) if high > low else (-0.01, 0.01),
+        command=experiment_command(dossier, answer),
+        definitions=definitions_text(dossier),
     )
 
 
@@ -71,6 +120,7 @@ def list_experiments(request: Request, services: Opened, after: After = None) ->
         rows, more = experiment_queries.list_experiments(session, before=after or None, limit=ROWS)
         items = [(row, experiment_queries.answer_of(session, row)) for row in rows]
     context = {
+        "kinds": KINDS,
         "items": items,
         "next": next_link("/experiments", {}, items[-1][0].id if more else None),
     }
