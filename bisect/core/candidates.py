@@ -120,11 +120,20 @@ def _inside(axis: Axis, chance: FloatArray, low: int, high: int) -> list[int]:
     fresh = ~there & ~axis.broken[inner] & ~axis.building[inner]
     out: list[int] = inner[axis.building[inner]].tolist()
     if np.any(there):
-        ranked = inner[there][np.argsort(-worth[there], kind="stable")]
-        out += ranked[:3].tolist()
+        out += _spread_out(axis, inner[there])
     if np.any(fresh):
         out.append(int(inner[fresh][np.argmax(worth[fresh])]))
     return out
+
+
+def _spread_out(axis: Axis, wheels: IntArray) -> list[int]:
+    """Return the wheels nearest to the quarters of a gap's prior mass: one host cuts it in the
+    middle, several at once.
+    """
+    low, high = axis.mass[wheels[0] - 1], axis.mass[wheels[-1]]
+    quarters = low + (high - low) * np.array([0.25, 0.5, 0.75])
+    nearest = np.abs(axis.mass[wheels] - quarters[:, None]).argmin(axis=1)
+    return [int(node) for node in wheels[np.unique(nearest)]]
 
 
 def split_bits(axis: Axis, low: int, high: int, inner: IntArray) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfbisect.core.answer import Answer, Found
 from perfbisect.core.axis import Axis
-from perfbisect.core.candidates import Candidate, chance_to_build
+from perfbisect.core.candidates import Candidate, chance_to_build, split_bits
 from perfbisect.core.endings import duration
 from perfbisect.core.facts import Build, FloatArray, Observation, Run
 from perfbisect.core.inference import Inference
@@ -22,10 +22,11 @@ from perfbisect.core.verification import Proof
 VERIFY_FROM = 0.75
 #: A host's runs between two looks at an anchor.
 ANCHOR_EVERY = 20
+ANCHOR_EVERY_IN_DRIFT = 6
 #: A build that others in flight leave less than this (bits) to tell is not started ahead of them.
 SPECULATE_FROM = 0.2
 #: A run worth less than this share of the best rate is not started on a spare host.
-SPARE_SHARE = 0.5
+SPARE_SHARE = 0.4
 #: Nor is one that tells less than this, bits.
 SPARE_BITS = 0.02
 #: How much of a run's worth is left when another run about the same gap is in flight.
@@ -119,9 +120,11 @@ def _end_counts(situation: Situation, host: str) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def calibration_runs(situation: Situation, hosts: list[str]) -> list[Run]:
+def calibration_runs(situation: Situation, inference: Inference, hosts: list[str]) -> list[Run]:
     """Return anchor runs of hosts that have none yet, or none for a while."""
     facts, axis = situation.facts, situation.axis
+    drifts = inference.correction.drift > inference.sigma
+    every = ANCHOR_EVERY_IN_DRIFT if drifts else ANCHOR_EVERY
     ends = {int(axis.representative[0]), int(axis.representative[-1])}
     runs: list[Run] = []
     for host in list(hosts):
@@ -133,7 +136,7 @@ def calibration_runs(situation: Situation, hosts: list[str]) -> list[Run]:
         since = next((k for k, wheel in enumerate(reversed(mine)) if wheel in ends), len(mine))
         if len(facts.hosts) > 1 and min(_end_counts(situation, host)) == 0:
             reason = "its offset is not known yet"
-        elif since >= ANCHOR_EVERY:
+        elif since >= every:
             reason = f"{since} runs since the last look at drift"
         else:
             continue
@@ -153,10 +156,29 @@ class Picks:
         seconds = situation.facts.costs.run_seconds
         left = candidate.rate_beside(self.pending[candidate.node], seconds)
         slot = _left_slot(inference, candidate.node)
+        beside: list[int] = []
         for node, count in self.pending.items():
-            if node != candidate.node and abs(_left_slot(inference, node) - slot) <= 1:
+            other = _left_slot(inference, node)
+            if candidate.gap >= 0 and other == slot and inference.nodes[other] != node:
+                beside.append(node)
+            elif node != candidate.node and abs(other - slot) <= 1:
                 left *= OVERLAP**count
-        return left
+        return left * self._share_of_gap(situation.axis, inference, candidate, beside)
+
+    def _share_of_gap(
+        self, axis: Axis, inference: Inference, candidate: Candidate, beside: list[int]
+    ) -> float:
+        """Return what a cut of a gap tells once the cuts beside it are known, as a share."""
+        if not beside or candidate.node in beside:
+            return 1.0
+        low, high = (int(inference.nodes[candidate.gap + k]) for k in (0, 1))
+        below = max((n for n in beside if n < candidate.node), default=low)
+        above = min((n for n in beside if n > candidate.node), default=high)
+        here = np.array([candidate.node])
+        cell = float(axis.mass[above] - axis.mass[below])
+        whole = max(float(axis.mass[high] - axis.mass[low]), 1e-300)
+        alone = max(float(split_bits(axis, low, high, here)[0]), 1e-9)
+        return cell / whole * float(split_bits(axis, below, above, here)[0]) / alone
 
 
 def _left_slot(inference: Inference, node: int) -> int:

@@ -19,11 +19,11 @@ from perfbisect.core.likelihood import CONTAMINATION, OUTLIER_WIDTH, Samples, gr
 POOL_OFFSET_SD = 0.03
 FOREIGN_OFFSET_SD = 0.3
 #: Runs per knot of the drift curve, and knots at most.
-RUNS_PER_KNOT = 8
-MAX_KNOTS = 10
+RUNS_PER_KNOT = 5
+MAX_KNOTS = 16
 #: Step sizes of the drift's random walk that are averaged over, in noise scales; 0: no drift.
 DRIFT_SCALES = (0.0, 0.3, 1.0)
-DRIFT_PRIOR = (0.7, 0.2, 0.1)
+DRIFT_PRIOR = (0.8, 0.1, 0.1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,7 @@ def _search(
     runs += verification_runs(situation, inference, answer, hosts)
     exclusive = situation.facts.exclusive
     if hosts:
-        runs += calibration_runs(situation, hosts)
+        runs += calibration_runs(situation, inference, hosts)
     if exclusive and not hosts and (runs or situation.facts.running):
         return tuple(runs)
     ranked = candidates(situation.facts, inference)
