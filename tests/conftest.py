@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.helpers.seeding import Seed, seed_finished, seed_running
+from tests.helpers.scenes import seed_finished, seed_running
+from tests.helpers.seeding import Seed
 from tests.helpers.serving import Site, client_of, opened, settings_in, shown_app
 
 

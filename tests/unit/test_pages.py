@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.helpers.seeding import Seed, seed_experiment
+from tests.helpers.scenes import seed_experiment
+from tests.helpers.seeding import Seed
 from tests.helpers.serving import Site
 
 from perfbisect.core.states import Outcome, WorkState
