@@ -117,11 +117,14 @@ def try_(
     environment variables.
     """
     settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
+    # Of a bisection they may be definitions, not names.
+    how: str | dict[str, Any] | None = recipe
+    what: str | dict[str, Any] | None = benchmark
     if bisection is not None:
         with open_services(settings) as services:
             subject = subject_of(services, bisection)
-        repo, recipe = repo or subject.repository, recipe or subject.recipe
-        benchmark, base = benchmark or subject.benchmark, base or subject.bad
+        repo, base = repo or subject.repository, base or subject.bad
+        how, what = how or subject.recipe, what or subject.benchmark
         if minimise_reverts:
             revert = [*(revert or ()), *subject.suspects()]
     arms = _arms(base, revert, pick, patch, _pairs(env, "--env"), arm)
@@ -129,8 +132,8 @@ def try_(
     matrix = [*arms, *(_switched(each, extra) for each in arms for extra in switches)]
     request = _request(
         repository=_needed(repo, "--repo"),
-        recipe=_needed(recipe, "--recipe"),
-        benchmark=_needed(benchmark, "--benchmark"),
+        recipe=_needed(how, "--recipe"),
+        benchmark=_needed(what, "--benchmark"),
         arms=_worth_measuring(matrix, against),
         against=_parse_arm(against, "--against") if against else None,
         min_effect=min_effect,
