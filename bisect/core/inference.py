@@ -35,6 +35,9 @@ EXPECTED_STEPS = 2.0
 WITH_THE_CHANGE = 0.85
 #: The noise supports steps of this many noise scales at a sensible cost…
 NOISE_SUPPORTS = 3.0
+#: … but steps of this share of the whole change, or of the largest step located, are looked for.
+SHARE_OF_TOTAL = 0.3
+SHARE_OF_LARGEST = 0.5
 #: A jump in the model is at least this share of the smallest effect worth naming.
 JUMP_SHARE = 0.85
 #: Labels kept for jumps beyond those expected.
@@ -100,6 +103,12 @@ def infer(facts: Facts, axis: Axis | None = None) -> Inference | None:
             break
         correction = updated
         solved = _solve(facts, axis, samples, correction)
+    # Once a step is located, steps that are small beside it and the noise are not chased.
+    largest = _largest_step(axis, solved)
+    if SHARE_OF_LARGEST * largest > 1.1 * solved.effect and NOISE_SUPPORTS * solved.grid.scale > (
+        1.1 * solved.effect
+    ):
+        solved = _solve(facts, axis, samples, correction, largest)
     return solved
 
 
@@ -124,7 +133,11 @@ def expand(axis: Axis, samples: Samples) -> tuple[IntArray, IntArray]:
 
 
 def _solve(
-    facts: Facts, axis: Axis, samples: Samples, correction: nuisance.Correction
+    facts: Facts,
+    axis: Axis,
+    samples: Samples,
+    correction: nuisance.Correction,
+    largest: float = 0.0,
 ) -> Inference:
     values = samples.value - correction.shift
     grid = grid_for(values, samples.wheel)
@@ -134,7 +147,7 @@ def _solve(
     good = float(np.median(values[index[slots == 0]]))
     bad = float(np.median(values[index[slots == len(nodes) - 1]]))
     scale = grid.scale
-    effect = _effect(facts, scale, bad - good)
+    effect = _effect(facts, scale, bad - good, largest)
     kernel = kernel_of(
         max(0, round(JUMP_SHARE * effect / grid.spacing) - 1),
         _downward(bad - good, scale, int(min(counts[0], counts[-1]))),
@@ -159,10 +172,25 @@ def _hazard(axis: Axis, nodes: IntArray) -> FloatArray:
     return np.clip(hazard, 1e-12, 0.5)
 
 
-def _effect(facts: Facts, scale: float, total: float) -> float:
-    """Return the smallest effect worth naming: never less than what the noise can support."""
+def _effect(facts: Facts, scale: float, total: float, largest: float) -> float:
+    """Return the smallest effect worth naming: never less than what the noise can support.
+
+    Nor more than a part of the whole change, or of the largest step located: noise is no excuse
+    for overlooking what the search is about.
+    """
     asked = float(np.log1p(facts.policy.min_effect))
-    return max(asked, min(NOISE_SUPPORTS * scale, 0.3 * abs(total)))
+    part = max(SHARE_OF_TOTAL * abs(total), SHARE_OF_LARGEST * largest)
+    return max(asked, min(NOISE_SUPPORTS * scale, part))
+
+
+def _largest_step(axis: Axis, solved: Inference) -> float:
+    """Return the size of the largest step that is located between two neighbours, or 0."""
+    sizes = [
+        abs(float(solved.marginals.sizes[gap, 2]))
+        for gap in np.flatnonzero(solved.marginals.jump > 0.9).tolist()
+        if axis.is_resolved(int(solved.nodes[gap]), int(solved.nodes[gap + 1]))
+    ]
+    return max(sizes, default=0.0)
 
 
 def _downward(total: float, scale: float, runs: int) -> float:

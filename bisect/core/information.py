@@ -165,12 +165,14 @@ def predict(
     measured = gaps < 0
     index = np.where(measured, -gaps - 1, gaps)
     h = np.where(measured, 0.0, before)[:, None, None]
-    left = (1.0 - h) * labelled.forward[index] + h * labelled.jumped[index]
+    stay, jump = (1.0 - h) * labelled.forward[index], h * labelled.jumped[index]
     ahead = np.minimum(index + 1, len(labelled.forward) - 1)
-    h = np.where(measured, 0.0, after)[:, None]
-    right = (1.0 - h) * labelled.seen[ahead] + h * labelled.seen_jumped[ahead]
-    right[measured] = labelled.backward[index[measured]]
-    mass = left * right[:, None, :]
+    h = np.where(measured, 0.0, after)[:, None, None]
+    later = (1.0 - h) * labelled.seen[ahead][:, None, :]
+    later[measured, 0] = labelled.backward[index[measured]]
+    # At most one of the two jumps: a change and its undoing within one gap leave no trace in the
+    # points, so chasing them would mean to measure everything.
+    mass = stay * (later + h * labelled.seen_jumped[ahead][:, None, :]) + jump * later
     weight = mass.sum(axis=2)
     mean = (mass @ labelled.levels) / (weight + TINY)
     square = (mass @ labelled.levels**2) / (weight + TINY)
