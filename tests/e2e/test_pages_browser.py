@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 from tests.helpers.browsing import Tab, chromium, tab
 from tests.helpers.conducting import PROJECT, make_conductor, make_repository
+from tests.helpers.scenes import seed_experiment
 from tests.helpers.seeding import Seed
 from tests.helpers.serving import listening, opened, settings_in, shown_app
 
@@ -40,6 +41,7 @@ class Live:
     services: Services
     finished: Seed
     running: Seed
+    experiment: str
 
     @property
     def paths(self) -> list[str]:
@@ -55,6 +57,8 @@ class Live:
             "/points",
             "/wheels",
             "/hosts",
+            "/experiments",
+            f"/experiments/{self.experiment}",
             "/about",
             "/no-such-page",
         ]
@@ -66,7 +70,8 @@ def live(tmp_path: Path, seeded: tuple[Path, Seed, Seed]) -> Iterator[Live]:
     settings = settings_in(tmp_path)
     shutil.copytree(data, settings.data_dir)
     with opened(settings) as services, listening(shown_app(settings)) as url:
-        yield Live(url, services, finished.on(services), running.on(services))
+        experiment = seed_experiment(finished.on(services))
+        yield Live(url, services, finished.on(services), running.on(services), experiment)
 
 
 @pytest.fixture
