@@ -262,7 +262,8 @@ def _roles(verdict: Mapping[str, Any], last: int) -> dict[int, str]:
         if culprit.get("position") is not None:
             before = int(culprit.get("before_position", culprit["position"] - 1))
             suspects = range(before + 1, int(culprit["position"]) + 1)
-            if len(suspects) == 1:
+            # Only a verified culprit is called one.
+            if len(suspects) == 1 and culprit.get("verified"):
                 roles[suspects[0]] = "culprit"
             for position in suspects:
                 roles.setdefault(position, "suspect")
