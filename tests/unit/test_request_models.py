@@ -1,0 +1,50 @@
+"""Which combinations of repository, package and recipe may be asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from perfbisect.request_models import BisectionRequest
+
+ENDS = {"good": "1", "bad": "2", "benchmark": "speed"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"repository": "r", "recipe": "x"},
+        {"repository": "r", "recipe": {"kind": "command"}, "paths": ["src"]},
+        {"package": "p"},
+        {"package": "p", "prereleases": True},
+        {"package": "p", "repository": "r", "recipe": "x", "all_parents": True},
+    ],
+)
+def test_what_makes_an_axis(given: dict[str, Any]) -> None:
+    """Commits, versions, and commits with nightlies; stored requests read back as they were."""
+    request = BisectionRequest.model_validate({**ENDS, **given})
+    assert BisectionRequest.model_validate(request.model_dump(mode="json")) == request
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "kind"),
+    [
+        ({}, "repository", "missing"),
+        ({"recipe": "x"}, "repository", "missing"),
+        ({"repository": "r"}, "recipe", "missing"),
+        ({"repository": "r", "package": "p"}, "recipe", "missing"),
+        ({"package": "p", "recipe": "x"}, "recipe", "no_repository"),
+        ({"package": "p", "paths": ["src"]}, "paths", "no_repository"),
+        ({"package": "p", "all_parents": True}, "all_parents", "no_repository"),
+        ({"repository": "r", "recipe": "x", "prereleases": False}, "prereleases", "no_package"),
+        ({"package": ""}, "package", "string_too_short"),
+    ],
+)
+def test_what_does_not(given: dict[str, Any], field: str, kind: str) -> None:
+    """The first error names the field that is wrong, and how."""
+    with pytest.raises(ValidationError) as caught:
+        BisectionRequest.model_validate({**ENDS, **given})
+    first = caught.value.errors()[0]
+    assert (first["loc"], first["type"]) == ((field,), kind)
