@@ -15,60 +15,74 @@ import numpy as np
 from perfbisect.core.facts import FloatArray
 
 TINY = 1e-300
-#: Up to so many levels a transition is done as a matrix product.
-FEW_LEVELS = 256
+#: Up to so many levels a transition is done as a matrix product (few enough for one thread).
+FEW_LEVELS = 176
 #: Messages are scaled back to one every so many nodes, long before they underflow.
 RESCALE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Where a jump may lead: to levels more than ``width`` points away."""
+    """Where a jump may lead: to levels more than a width away, near ones likelier than far ones.
 
-    width: int
+    The density falls as one over the size of the jump, in octaves: sums over all levels beyond
+    each octave's edge replace a matrix product where there are many levels.
+    """
+
+    #: Distances, in grid points, at which the density changes, and by how much it does.
+    edges: tuple[int, ...]
+    changes: tuple[float, ...]
     #: Probability that a jump goes down (gets worse).
     down: float
-    #: Shape (G, G), rows sum to one, or None: jumps spread evenly.
-    matrix: FloatArray | None = None
+    #: Shape (G,): makes the jumps from each level sum to one.
+    scale: FloatArray
+    #: Shape (G, G): the transition as a matrix, where there are few levels.
+    matrix: FloatArray | None
 
     def jump(self, mass: FloatArray) -> FloatArray:
         """Move the mass of one jump forward along the chain; the last axis holds levels."""
         if self.matrix is not None:
             return np.asarray(mass @ self.matrix)
-        return self._spread(mass, 1.0 - self.down, self.down)
+        return self._spread(mass * self.scale, 1.0 - self.down, self.down)
 
     def jump_back(self, mass: FloatArray) -> FloatArray:
         """The same for messages that travel backward."""
         if self.matrix is not None:
             return np.asarray(mass @ self.matrix.T)
-        return self._spread(mass, self.down, 1.0 - self.down)
+        return self._spread(mass, self.down, 1.0 - self.down) * self.scale
 
     def _spread(self, mass: FloatArray, upward: float, downward: float) -> FloatArray:
         """Sum the mass below (times ``upward``) and above (times ``downward``) each level."""
         count = mass.shape[-1]
-        width = min(self.width, count - 1)
         below = np.cumsum(mass, axis=-1)
+        above = below[..., -1:] - below
         out = np.zeros_like(mass)
-        if width < count:
-            out[..., width + 1 :] = below[..., : count - width - 1] * (2.0 * upward / count)
-            above = below[..., -1:] - below[..., width : count - 1]
-            out[..., : count - width - 1] += above * (2.0 * downward / count)
-        return out
+        for edge, change in zip(self.edges, self.changes, strict=True):
+            out[..., edge:] += below[..., : count - edge] * (upward * change)
+            out[..., : count - edge] += above[..., edge - 1 : count - 1] * (downward * change)
+        # The changes alternate in sign, so that nothing may come out as a hair less than it.
+        return np.maximum(out, 0.0, out=out)
 
 
-def kernel_of(width: int, down: float, count: int) -> Kernel:
-    """Return a kernel for ``count`` levels.
+def kernel_of(width: int, down: float, count: int, *, dense: bool | None = None) -> Kernel:
+    """Return the kernel for ``count`` levels and jumps of more than ``width`` grid points.
 
-    Small changes are likelier than large ones: the size of a jump has a density of one over its
-    size. With very many levels, where steps dwarf the noise and the prior hardly matters, jumps
-    spread evenly instead, which is faster.
+    Args:
+        width: Largest distance that is not a jump.
+        down: Probability that a jump goes down.
+        count: Number of levels.
+        dense: Keep the transition as a matrix; None: where that is faster.
     """
-    if count > FEW_LEVELS:
-        return Kernel(width, down)
-    change = np.arange(count) - np.arange(count)[:, None]
-    size = np.abs(change)
-    matrix = np.where(size > width, np.where(change < 0, down, 1.0 - down) / np.maximum(size, 1), 0)
-    return Kernel(width, down, matrix / np.maximum(matrix.sum(axis=1, keepdims=True), TINY))
+    edges = [min(width + 1, count - 1)]
+    while 2 * edges[-1] < count:
+        edges.append(2 * edges[-1])
+    changes = np.diff([1.0 / edge for edge in edges], prepend=0.0).tolist()
+    plain = Kernel(tuple(edges), tuple(changes), down, np.ones(count), None)
+    scale = 1.0 / np.maximum(plain.jump_back(np.ones(count)), TINY)
+    kernel = Kernel(plain.edges, plain.changes, down, scale, None)
+    if dense if dense is not None else count <= FEW_LEVELS:
+        return Kernel(plain.edges, plain.changes, down, scale, kernel.jump(np.eye(count)))
+    return kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def test_the_same_facts_give_the_same_plan_whatever_the_order_of_arrival() -> No
 
 def test_pages_see_the_belief_that_the_plan_rests_on() -> None:
     """``believe`` and ``plan`` draw the same conclusions from the same facts."""
-    facts = _bench_until(Bench(SimulationSpec(commits=200, steps=(-0.1,)), 5), 20)
+    facts = _bench_until(Bench(SimulationSpec(commits=200, steps=(-0.1,)), 5), 12)
     belief, planned = believe(facts), plan(facts).belief
     assert belief is not None
     assert planned is not None

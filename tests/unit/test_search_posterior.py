@@ -16,16 +16,18 @@ from perfbisect.core.information import (
     label_forward,
     predict,
 )
-from perfbisect.core.posterior import Kernel, chain_of, kernel_of, solve
+from perfbisect.core.posterior import chain_of, kernel_of, solve
 
 
 def _transition(count: int, width: int, down: float) -> np.ndarray:
-    """Write the jump kernel out as a matrix, entry by entry."""
+    """Write the jump kernel out as a matrix: one over the size, constant within octaves."""
     matrix = np.zeros((count, count))
     for old, new in itertools.product(range(count), range(count)):
-        if abs(new - old) > width:
-            matrix[old, new] = (2 * down if new < old else 2 * (1 - down)) / count
-    return matrix
+        size = abs(new - old)
+        if size > width:
+            octave = (width + 1) * 2 ** int(math.log2(size / (width + 1)))
+            matrix[old, new] = (down if new < old else 1 - down) / octave
+    return matrix / matrix.sum(axis=1, keepdims=True)
 
 
 def _enumerate(
@@ -54,15 +56,15 @@ def _enumerate(
     return jumps / total, math.log(total), levels / total
 
 
-@pytest.mark.parametrize("with_matrix", [False, True])
-def test_forward_backward_equals_the_sum_over_all_paths(with_matrix: bool) -> None:
+@pytest.mark.parametrize("dense", [False, True])
+def test_forward_backward_equals_the_sum_over_all_paths(dense: bool) -> None:
     """Two passes give what enumerating every path of levels and jumps gives."""
     rng = np.random.default_rng(3)
     nodes, scales, count, width, down = 4, 2, 5, 1, 0.8
     log_likelihood = rng.normal(0.0, 2.0, (nodes, scales, count))
     hazard = np.array([0.1, 0.4, 0.02])
     log_prior = np.array([-0.3, -1.1])
-    kernel = kernel_of(width, down, count) if with_matrix else Kernel(width, down)
+    kernel = kernel_of(width, down, count, dense=dense)
     chain = chain_of(log_likelihood, hazard, kernel, log_prior, np.arange(count, dtype=float))
     found = solve(chain)
     jumps, evidence, levels = _enumerate(
@@ -78,7 +80,9 @@ def test_hundreds_of_sharp_nodes_do_not_underflow() -> None:
     levels = np.linspace(0.0, 1.0, 64)
     means = np.where(np.arange(400) < 250, 0.8, 0.3)
     log_likelihood = -0.5 * ((levels - means[:, None, None]) / 0.02) ** 2 * np.ones((400, 2, 1))
-    chain = chain_of(log_likelihood, np.full(399, 0.002), Kernel(3, 0.5), np.zeros(2), levels)
+    chain = chain_of(
+        log_likelihood, np.full(399, 0.002), kernel_of(3, 0.5, 64), np.zeros(2), levels
+    )
     found = solve(chain)
     assert int(np.argmax(found.jump)) == 249
     assert found.jump[249] > 0.999
@@ -92,7 +96,7 @@ def test_labels_sum_to_the_unlabelled_posterior() -> None:
     levels = np.linspace(0.0, 1.0, 32)
     log_likelihood = rng.normal(0.0, 1.0, (6, 1, 32))
     hazard = np.full(5, 0.2)
-    chain = chain_of(log_likelihood, hazard, Kernel(2, 0.6), np.zeros(1), levels)
+    chain = chain_of(log_likelihood, hazard, kernel_of(2, 0.6, 32), np.zeros(1), levels)
     solved = solve(chain)
     labelled = label_forward(
         chain.likelihood[:, 0],
@@ -115,7 +119,7 @@ def test_first_crossing_ignores_steps_that_stay_on_the_good_side() -> None:
     means = np.array([0.9, 0.9, 0.8, 0.8, 0.3, 0.3, 0.1])
     log_likelihood = (-0.5 * ((levels - means[:, None]) / 0.02) ** 2)[:, None, :]
     hazard = np.full(6, 0.1)
-    chain = chain_of(log_likelihood, hazard, Kernel(2, 0.8), np.zeros(1), levels)
+    chain = chain_of(log_likelihood, hazard, kernel_of(2, 0.8, 64), np.zeros(1), levels)
     solved = solve(chain)
     bad = levels < 0.5
     labelled = label_forward(
