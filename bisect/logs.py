@@ -11,9 +11,9 @@ MAX_PART = 1_000_000
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC and other strings: titles, links
-    r"|\x1b[ -/]*[0-~]",  # two-character escapes
-    re.DOTALL,
+    # OSC and other strings: titles, links. One that is never closed ends with its line.
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\|)"
+    r"|\x1b[ -/]*[0-~]"  # two-character escapes
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
