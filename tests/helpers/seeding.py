@@ -79,7 +79,7 @@ class Seed:
     #: Position -> factor on the value from there on.
     steps: dict[int, float] = field(default_factory=lambda: {31: 0.62})
     subjects: dict[int, str] = field(default_factory=dict)
-    author: str = "Ada Example"
+    author: str = "An author"
     base: float = 9000.0
     noise: float = 0.012
     id: str = field(default_factory=new_id)
