@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,21 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.versions import also_changed, commit_prefix
 from perfbisect.errors import PerfbisectError
-from perfbisect.packages import Published, WheelCache, git_version_of, index_access
+from perfbisect.packages import (
+    Published,
+    WheelCache,
+    git_version_of,
+    index_access,
+    read_stamps,
+)
+from perfbisect.ports import CancelledWork, CancelToken
 from perfbisect.services import Services
 from perfbisect.store.tables import BisectionRow, CandidateRow, PointRow, WheelRow
 
 log = logging.getLogger(__name__)
 
+#: Seconds that an answer waits for the commits of its wheels: a lease must not run out meanwhile.
+_PATIENCE = 20.0
 #: Left-out wheels that are named one by one.
 _MOST_SKIPPED = 30
 
@@ -108,24 +118,41 @@ def notes_of(row: BisectionRow, broken: Mapping[str, str]) -> list[str]:
 def read_git_versions(
     services: Services, wheels: Iterable[tuple[int, Published]]
 ) -> dict[int, str]:
-    """Return position -> git version of published wheels, as far as they tell.
+    """Return position -> git version of published wheels, as far as they tell in reasonable time.
 
-    They were run a moment ago and lie in the cache. Trouble with one keeps no answer from anybody.
+    What was run last lies in the cache; of others a few parts are fetched. Trouble with one keeps
+    no answer from anybody.
     """
-    settings = services.settings
+    token = CancelToken()
+    timer = threading.Timer(_PATIENCE, token.cancel)
+    timer.daemon = True
+    timer.start()
     found = {}
-    for position, wheel in wheels:
-        try:
-            access = index_access(settings.index_url)
-            cache = WheelCache(settings.published_dir, access, settings.wheel_cache_size)
-            with cache.hold(wheel) as path:
-                git_version = git_version_of(path)
-        except (PerfbisectError, OSError) as error:
-            log.warning("commit of %s %s: %s", wheel.package, wheel.version, error)
-            continue
-        if git_version is not None:
-            found[position] = git_version
+    try:
+        for position, wheel in wheels:
+            git_version = _git_version(services, wheel, token)
+            if git_version is not None:
+                found[position] = git_version
+    except CancelledWork:
+        log.warning("commits of published wheels: not read within %.0f s", _PATIENCE)
+    finally:
+        timer.cancel()
     return found
+
+
+def _git_version(services: Services, wheel: Published, token: CancelToken) -> str | None:
+    directory = services.settings.published_dir
+    try:
+        access = index_access(services.settings.index_url)
+        cache = WheelCache(directory, access, services.settings.wheel_cache_size)
+        if (directory / wheel.sha256 / wheel.filename).exists():
+            with cache.hold(wheel, token) as path:
+                return git_version_of(path)
+        stamp = read_stamps([wheel], access, cache, token)[wheel.version]
+    except (PerfbisectError, OSError) as error:
+        log.warning("commit of %s %s: %s", wheel.package, wheel.version, error)
+        return None
+    return stamp.git_version if stamp else None
 
 
 def published_at(

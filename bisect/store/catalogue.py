@@ -220,5 +220,8 @@ def count_all(session: Session) -> Counts:
         runs=by_state(RunRow),
         failures=failures,
         points=session.scalar(select(func.count()).select_from(PointRow)) or 0,
-        wheel_bytes=int(session.scalar(select(func.sum(WheelRow.size))) or 0),
+        wheel_bytes=int(
+            # Published wheels are no property of ours: they come and go in a cache.
+            session.scalar(select(func.sum(WheelRow.size)).where(WheelRow.published.is_(None))) or 0
+        ),
     )
