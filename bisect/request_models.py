@@ -104,6 +104,10 @@ class BisectionRequest(BaseModel):
         """What chooses among versions means nothing for commits."""
         if value is not None and info.data.get("package") is None:
             raise PydanticCustomError("no_package", "Commits have no pre-releases: name a package")
+        if value is not None and info.data.get("repository") is not None:
+            raise PydanticCustomError(
+                "no_package", "Among commits, every wheel of a commit is taken: leave it out"
+            )
         return value
 
 

@@ -39,6 +39,11 @@ def test_what_makes_an_axis(given: dict[str, Any]) -> None:
         ({"package": "p", "paths": ["src"]}, "paths", "no_repository"),
         ({"package": "p", "all_parents": True}, "all_parents", "no_repository"),
         ({"repository": "r", "recipe": "x", "prereleases": False}, "prereleases", "no_package"),
+        (
+            {"package": "p", "repository": "r", "recipe": "x", "prereleases": True},
+            "prereleases",
+            "no_package",
+        ),
         ({"package": ""}, "package", "string_too_short"),
     ],
 )
