@@ -55,7 +55,12 @@ class Project:
 
     @property
     def arguments(self) -> list[str]:
-        """The command that asks about the whole history."""
+        """The command that asks about the whole history, without proofs, which take their time."""
+        return [*self.proving, "--no-prove"]
+
+    @property
+    def proving(self) -> list[str]:
+        """The same command, as people type it."""
         return [
             "bisect",
             f"--repo={self.repository}",

@@ -53,10 +53,11 @@ def test_a_culprit_in_json(project: Project) -> None:
 
 def test_a_culprit_for_people(project: Project) -> None:
     """Without --json the verdict is a sentence, a table, the cost, and where the evidence is."""
-    ended = call(project.arguments, project.directory)
+    ended = call(project.proving, project.directory)
     assert ended.code == 0, ended.err
     short = project.shas[8][:10]
     assert f'{short} "Commit 8" is a regression' in ended.out
+    assert "proven by revert" in ended.out
     assert "Cost:" in ended.out
     assert str(project.data_dir) in ended.out
 
