@@ -61,7 +61,7 @@ class EstimateAnswer(models.Model):
     "",
     operation_id="estimateBisection",
     response_model=EstimateAnswer,
-    responses=documented(413, 422, 503),
+    responses=documented(400, 413, 422, 503),
 )
 def estimate(services: Opened, body: EstimateRequest) -> JSONResponse:
     """Simulate a bisection: the real planner, with what is known of recipe, benchmark and range."""
