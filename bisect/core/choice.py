@@ -1,4 +1,4 @@
-"""Which runs and builds to start now: verification, anchors, and what tells most per second."""
+"""Which runs and builds of the search to start now: anchors, and what tells most per second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfbisect.core.answer import Answer, Found
 from perfbisect.core.axis import Axis
 from perfbisect.core.candidates import Candidate, chance_to_build, split_bits
 from perfbisect.core.endings import duration
@@ -16,10 +15,7 @@ from perfbisect.core.facts import Build, FloatArray, Observation, Run
 from perfbisect.core.inference import Inference
 from perfbisect.core.situation import Situation
 from perfbisect.core.states import Purpose
-from perfbisect.core.verification import Proof
 
-#: A resolved step this likely goes to verification.
-VERIFY_FROM = 0.75
 #: A host's runs between two looks at an anchor.
 ANCHOR_EVERY = 20
 ANCHOR_EVERY_IN_DRIFT = 6
@@ -37,65 +33,6 @@ def name_of(axis: Axis, node: int) -> str:
     """Return how a node is called in a reason."""
     position = int(axis.representative[node])
     return f"position {position:,} of {len(axis.node_at) - 1:,}"
-
-
-def verification_runs(
-    situation: Situation, inference: Inference, answer: Answer, hosts: list[str]
-) -> list[Run]:
-    """Return the next run of each open verification, and take its host off the list."""
-    runs: list[Run] = []
-    busy = {run.pair for run in situation.facts.running if run.purpose is Purpose.VERIFY}
-    for found in answer.found:
-        if not is_ready(found):
-            continue
-        run = _next_of_pair(situation, inference, found, hosts, busy)
-        if run is not None:
-            hosts.remove(run.host)
-            runs.append(run)
-    return runs
-
-
-def is_ready(found: Found) -> bool:
-    """Return whether a step is to be verified now."""
-    if not found.resolved or found.verification.proof is Proof.VERIFIED:
-        return False
-    if found.verification.pairs >= found.verification.most_pairs:
-        return False
-    # A refuted step that the search, with those points, still believes in gets more pairs.
-    refuted = found.verification.proof is Proof.REFUTED
-    return found.probability >= (0.99 if refuted else VERIFY_FROM)
-
-
-def _next_of_pair(
-    situation: Situation,
-    inference: Inference,
-    found: Found,
-    hosts: list[str],
-    busy: set[tuple[int, int] | None],
-) -> Run | None:
-    nodes, axis = inference.nodes, situation.axis
-    low, high = int(nodes[found.gap]), int(nodes[found.gap + 1])
-    pair = axis.span(low, high)
-    if pair in busy or not (axis.wheel[low] and axis.wheel[high]):
-        return None
-    known = inference.samples.hosts[found.verification.host] if found.verification.host >= 0 else ""
-    host = known if known in situation.facts.hosts else (hosts[0] if hosts else "")
-    if host not in hosts:
-        return None
-    earlier, later = found.verification.runs if host == known else (0, 0)
-    # A B B A: the order within a pair alternates, so that drift favours neither side.
-    turn = (earlier + later) // 2 % 2
-    first = earlier < later or (earlier == later and turn == 0)
-    position = int(axis.representative_of[pair[0] if first else pair[1]])
-    number = min(earlier, later) + 1
-    return Run(
-        position,
-        host,
-        Purpose.VERIFY,
-        pair,
-        f"verifies the step between positions {pair[0]:,} and {pair[1]:,}: pair {number}, "
-        f"{100 * found.probability:.0f}% likely so far",
-    )
 
 
 def anchor_run(situation: Situation, host: str, reason: str) -> Run:

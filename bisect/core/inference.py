@@ -30,7 +30,7 @@ from perfbisect.core.states import Find
 from perfbisect.core.threshold import threshold_goodness
 
 #: Expected number of steps on the axis, before anything is measured.
-EXPECTED_STEPS = 2.0
+EXPECTED_STEPS = 3.0
 #: How likely a step goes the way of the whole change.
 WITH_THE_CHANGE = 0.85
 #: The noise supports steps of this many noise scales at a sensible cost…

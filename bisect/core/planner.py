@@ -21,10 +21,10 @@ from perfbisect.core.choice import (
     calibration_runs,
     search_builds,
     search_runs,
-    verification_runs,
 )
 from perfbisect.core.facts import Action, Belief, Build, Facts, Finish, Plan, Run
 from perfbisect.core.inference import Inference
+from perfbisect.core.proving import verification_builds, verification_runs
 from perfbisect.core.situation import Situation, situation_of
 from perfbisect.core.states import Find, Outcome, Purpose
 from perfbisect.core.verification import Proof
@@ -32,7 +32,7 @@ from perfbisect.core.verification import Proof
 #: The search ends when the places of the steps and the steps missed are in doubt by no more.
 MISSED_LIMIT = 0.01
 #: … or, up to this much doubt about missed steps, when removing it would be too dear.
-TOLERABLE_MISSED = 0.06
+TOLERABLE_MISSED = 0.03
 #: Removing the doubt is too dear when it would cost this share of everything so far.
 DEAR = 0.4
 #: Anchors are measured on at most this many hosts at once.
@@ -247,11 +247,14 @@ def _search(
     if _is_not_worth_more(situation, answer, best):
         return (endings.culprits(answer, belief),)
     wants_build = bool(ranked) and ranked[0].needs_build and situation.builds_left > 0
+    wants_build |= bool(verification_builds(situation, inference, answer, situation.free_slots))
     if hosts and not (exclusive and wants_build and not runs):
         runs += search_runs(situation, inference, ranked, hosts, best)
     if exclusive and (runs or situation.facts.running):
         return tuple(runs)
-    builds = search_builds(situation, inference, ranked, situation.free_slots)
+    builds = verification_builds(situation, inference, answer, situation.free_slots)
+    free = situation.free_slots - len(builds)
+    builds += search_builds(situation, inference, ranked, free) if free or not builds else []
     if not runs and not builds and situation.is_idle and situation.builds_left > 0:
         return _sharpen(situation, inference)
     return (*runs, *builds)

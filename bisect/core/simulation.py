@@ -55,6 +55,13 @@ class SimulationSpec:
     drift_period: float = 24 * 3600.0
     #: Standard deviation of the hosts' offsets, relative.
     host_offset: float = 0.0
+    #: Share of runs that find a host in its other mode, and the relative change that makes.
+    bimodal_share: float = 0.0
+    bimodal_change: float = 0.0
+    #: Every so many seconds a host is slower, by this relative change, for this long.
+    throttle_every: float = 0.0
+    throttle_seconds: float = 3600.0
+    throttle_change: float = -0.1
     #: Build slots, and hosts.
     workers: int = 1
     build_seconds: float = 3600.0
@@ -248,6 +255,10 @@ class Bench:
         value *= max(1.0 + spec.noise * float(self.rng.normal()), 0.01)
         if self.rng.random() < spec.outliers:
             value *= spec.outlier_factor
+        if spec.bimodal_share and self.rng.random() < spec.bimodal_share:
+            value *= 1.0 + spec.bimodal_change
+        if spec.throttle_every and self.clock % spec.throttle_every < spec.throttle_seconds:
+            value *= 1.0 + spec.throttle_change
         return Observation(run.position, value, run.host, self.clock, run.purpose, run.pair)
 
 
