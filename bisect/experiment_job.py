@@ -77,6 +77,7 @@ class ExperimentJob:
                     if position == arm.position and not point.rejected
                 ),
                 running=sum(run.position == arm.position and run.state in ACTIVE for run in runs),
+                expected=arm.role.get("expected"),
             )
             for arm in self._arms
         )

@@ -159,7 +159,7 @@ def insert_proof(
                 "max_runs": proof.policy.max_runs,
                 "max_seconds": proof.policy.max_seconds,
                 # The question is whether a known effect appears, not how large a new one is.
-                "min_runs": 2,
+                "min_runs": 3,
             },
             plan={},
             requested_by=row.requested_by,
@@ -231,7 +231,12 @@ def _word(arm: Mapping[str, Any]) -> str:
         return "not measured"
     if arm["difference"] == "unknown":
         return "undecided"
-    share = math.log1p(arm["change"]) / math.log1p(arm["role"]["expected"])
+    claim = math.log1p(arm["role"]["expected"])
+    share = math.log1p(arm["change"]) / claim
     if arm["difference"] == "alike" or share < 0:
         return "contradicted"
+    low, high = (math.log1p(max(bound, -0.999)) / claim for bound in arm["ci95"])
+    if min(low, high) <= 0:
+        # The interval holds "no change at all": whatever the mean says, nothing is proven.
+        return "undecided"
     return "proven" if share >= PROVEN_SHARE else "partial"

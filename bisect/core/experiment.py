@@ -6,6 +6,7 @@ Arms are numbered 0, 1, …; actions name an arm by ``position``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from perfbisect.core.states import Better, Outcome, Purpose
 
 #: Default of ``ExperimentFacts.min_runs``.
 MIN_RUNS = 4
+#: Half of a claim's interval may be this share of the claim at most.
+CLAIM_SHARE = 0.5
 #: Runs of one arm after which an undecided comparison is given up, where no budget is set.
 MOST_RUNS = 40
 
@@ -40,6 +43,9 @@ class Arm:
     values: tuple[Measured, ...] = ()
     #: Runs under way.
     running: int = 0
+    #: Relative change that a claim foretells; the runs go on until the interval can tell it from
+    #: none. None: no claim.
+    expected: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,18 @@ def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None
     runs = min(len(arm.values), len(facts.arms[arm.against].values))
     if comparison is None or runs < facts.min_runs:
         return False
-    return comparison.difference is not Difference.UNKNOWN or runs >= MOST_RUNS
+    if runs >= MOST_RUNS:
+        return True
+    return comparison.difference is not Difference.UNKNOWN and _tells_claim(arm, comparison)
+
+
+def _tells_claim(arm: Arm, comparison: Comparison) -> bool:
+    """Return whether the interval is narrow enough to tell the claimed change from none."""
+    if arm.expected is None or arm.expected <= -1.0:
+        return True
+    low, high = comparison.ci95
+    half = 0.5 * (math.log1p(max(high, -0.999)) - math.log1p(max(low, -0.999)))
+    return half <= CLAIM_SHARE * abs(math.log1p(arm.expected))
 
 
 def plan(facts: ExperimentFacts) -> ExperimentPlan:
