@@ -13,8 +13,8 @@ help: ## Show this list
 demo: $(VENV)/.installed ## From a fresh clone to a proven culprit, in a few minutes
 	$(BIN)/perfbisect demo
 
-serve: $(VENV)/.installed ## Start the pages and the API on http://127.0.0.1:8080
-	$(BIN)/perfbisect serve
+serve: $(VENV)/.installed ## Show what the demo found, on http://127.0.0.1:8080
+	$(BIN)/perfbisect serve --data-dir perfbisect-data
 
 install: $(VENV)/.installed-dev ## Create .venv with everything that development needs
 
