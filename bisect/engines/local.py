@@ -46,28 +46,40 @@ def machine_lock_path() -> Path:
 def machine_lock(path: Path, cancel: CancelToken, *, exclusive: bool) -> Iterator[None]:
     """Hold the machine: shared by builds, alone for a run, also between processes.
 
-    The kernel drops the lock when its holder dies, so a kill leaves nothing locked.
+    Whoever waits stands at a gate that lets one in at a time, so that a stream of builds can't keep
+    a run waiting for ever. The kernel drops both locks when their holder dies.
 
     Raises:
         CancelledWork: the token asked for the end while waiting.
     """
+    with contextlib.ExitStack() as held:
+        machine = _open_lock(path, held)
+        with contextlib.ExitStack() as waiting:
+            _flock(_open_lock(path.with_name(f"{path.name}.gate"), waiting), fcntl.LOCK_EX, cancel)
+            _flock(machine, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, cancel)
+        yield
+
+
+def _open_lock(path: Path, held: contextlib.ExitStack) -> int:
+    """Return a descriptor of the file; closing it drops its lock."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         handle = os.open(path, flags)
     except FileNotFoundError:
         handle = os.open(path, flags | os.O_CREAT, 0o666)
-    try:
-        wanted = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-        while True:
-            try:
-                fcntl.flock(handle, wanted | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if cancel.wait(_LOCK_POLL):
-                    raise CancelledWork from None
-        yield
-    finally:
-        os.close(handle)
+    held.callback(os.close, handle)
+    return handle
+
+
+def _flock(handle: int, wanted: int, cancel: CancelToken) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, wanted | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if cancel.wait(_LOCK_POLL):
+                raise CancelledWork from None
+        else:
+            return
 
 
 class LocalEngine:
