@@ -15,7 +15,7 @@ from perfbisect.core import endings
 from perfbisect.core.anchors import Ends, EndsTest
 from perfbisect.core.answer import Answer, belief_of
 from perfbisect.core.axis import IntArray
-from perfbisect.core.candidates import candidates
+from perfbisect.core.candidates import Candidate, candidates
 from perfbisect.core.choice import (
     anchor_run,
     calibration_runs,
@@ -35,6 +35,7 @@ MISSED_LIMIT = 0.01
 TOLERABLE_MISSED = 0.03
 #: Removing the doubt is too dear when it would cost this share of everything so far.
 DEAR = 0.4
+DEAR_WITHOUT_BUILD = 1.5
 #: Anchors are measured on at most this many hosts at once.
 ANCHOR_HOSTS = 4
 #: Anchor runs before the noise is judged hopeless.
@@ -198,15 +199,16 @@ def _is_done(situation: Situation, answer: Answer) -> bool:
     return answer.is_proven and answer.misplaced <= doubt and answer.missed <= MISSED_LIMIT
 
 
-def _is_not_worth_more(situation: Situation, answer: Answer, best_rate: float) -> bool:
-    """Return whether the doubt left would cost more to remove than everything so far."""
+def _is_not_worth_more(situation: Situation, answer: Answer, ranked: list[Candidate]) -> bool:
+    """Return whether the doubt left is too dear to remove, given what was spent so far."""
     facts = situation.facts
     if not answer.is_proven or answer.misplaced > 1.0 - facts.policy.confidence:
         return False
     spent = facts.builds_done * facts.costs.build_seconds
     spent += facts.runs_done * facts.costs.run_seconds
-    bits = _entropy(answer.missed)
-    return answer.missed <= TOLERABLE_MISSED and best_rate * spent * DEAR < bits
+    rate = ranked[0].rate if ranked else 0.0
+    dear = DEAR if ranked and ranked[0].needs_build else DEAR_WITHOUT_BUILD
+    return answer.missed <= TOLERABLE_MISSED and rate * spent * dear < _entropy(answer.missed)
 
 
 def _entropy(probability: float) -> float:
@@ -244,7 +246,7 @@ def _search(
         return tuple(runs)
     ranked = candidates(situation.facts, inference)
     best = ranked[0].rate if ranked else 0.0
-    if _is_not_worth_more(situation, answer, best):
+    if _is_not_worth_more(situation, answer, ranked):
         return (endings.culprits(answer, belief),)
     wants_build = bool(ranked) and ranked[0].needs_build and situation.builds_left > 0
     wants_build |= bool(verification_builds(situation, inference, answer, situation.free_slots))

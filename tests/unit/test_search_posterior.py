@@ -27,7 +27,7 @@ def _transition(count: int, width: int, down: float) -> np.ndarray:
         if size > width:
             octave = (width + 1) * 2 ** int(math.log2(size / (width + 1)))
             matrix[old, new] = (down if new < old else 1 - down) / octave
-    return matrix / matrix.sum(axis=1, keepdims=True)
+    return np.asarray(matrix / matrix.sum(axis=1, keepdims=True))
 
 
 def _enumerate(
