@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
+
+from packaging.version import InvalidVersion, Version
 
 #: Dependencies that a sentence names; tables name more.
 IN_A_SENTENCE = 5
@@ -16,8 +19,12 @@ def noun(verdict: Mapping[str, Any]) -> str:
 
 
 def also_changed_text(culprit: Mapping[str, Any], most: int = IN_A_TABLE) -> str:
-    """Return ``also changed across this step: keras 2.15.0 → 3.0.5``; empty: nothing did."""
-    changes = [_change(each) for each in culprit.get("also_changed") or ()]
+    """Return ``also changed across this step: keras 2.15.0 → 3.0.5``; empty: nothing did.
+
+    The largest jumps come first: another major version is the likeliest cause.
+    """
+    moved = sorted(culprit.get("also_changed") or (), key=_significance)
+    changes = [_change(each) for each in moved]
     if not changes:
         return ""
     left = len(changes) - most
@@ -31,6 +38,16 @@ def _change(each: Mapping[str, Any]) -> str:
     if each.get("after") is None:
         return f"{each['name']} {each['before']} removed"
     return f"{each['name']} {each['before']} → {each['after']}"
+
+
+def _significance(each: Mapping[str, Any]) -> int:
+    """Return 0 for another major version, 1 for a minor one, 2 for what came or went, 3 for less."""
+    try:
+        before, after = Version(str(each.get("before"))), Version(str(each.get("after")))
+    except InvalidVersion:
+        return 2
+    pairs = zip_longest(before.release[:2], after.release[:2], fillvalue=0)
+    return next((at for at, (left, right) in enumerate(pairs) if left != right), 3)
 
 
 def besides(culprit: Mapping[str, Any]) -> tuple[str, ...]:

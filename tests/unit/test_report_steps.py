@@ -68,13 +68,14 @@ def test_commits_are_called_as_before() -> None:
 
 
 def test_what_moved_in_words() -> None:
-    """Added and removed distributions read as such; a long list is cut with its number."""
-    moved = {"also_changed": [REMOVED, KERAS, ADDED]}
+    """The largest jump is first, then what came and went; a long list is cut with its number."""
+    patch = {"name": "absl-py", "before": "2.1.0", "after": "2.1.1"}
+    moved = {"also_changed": [patch, REMOVED, KERAS, ADDED]}
     assert also_changed_text(moved) == (
-        "also changed across this step: google-auth 2.28.1 removed, keras 2.15.0 → 3.0.5, "
-        "optree 0.10.0 added"
+        "also changed across this step: keras 2.15.0 → 3.0.5, google-auth 2.28.1 removed, "
+        "optree 0.10.0 added, absl-py 2.1.0 → 2.1.1"
     )
-    assert also_changed_text(moved, 1).endswith("google-auth 2.28.1 removed and 2 more")
+    assert also_changed_text(moved, 1).endswith("step: keras 2.15.0 → 3.0.5 and 3 more")
     assert also_changed_text({}) == ""
 
 
