@@ -41,7 +41,7 @@ def _change(each: Mapping[str, Any]) -> str:
 
 
 def _significance(each: Mapping[str, Any]) -> int:
-    """Return 0 for another major version, 1 for a minor one, 2 for what came or went, 3 for less."""
+    """Return 0: another major version, 1: minor, 2: it came or went, 3: less than that."""
     try:
         before, after = Version(str(each.get("before"))), Version(str(each.get("after")))
     except InvalidVersion:
