@@ -45,6 +45,7 @@ def _random_search(seed: int) -> SimulationSpec:
     )
 
 
+@pytest.mark.timeout(1500)
 def test_five_hundred_searches_are_right_as_often_as_stated() -> None:
     """At least 98% name exactly the culprit, no wrong one is verified, and the doubt is honest."""
     results = [simulate(_random_search(seed), seed) for seed in range(500)]
