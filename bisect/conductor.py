@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from perfbisect.core.facts import Action, Build, Finish, Run
@@ -123,10 +124,10 @@ class Conductor:
         """Run the loop in this thread until a bisection with its proof, or an experiment, is done.
 
         Args:
-            on_tick: called after each round, to show progress.
+            on_tick: called after each round, to show progress; it may end the loop by raising.
         """
         while not self._stop.is_set():
-            self._repeat(self._round)
+            self._repeat(self._round, on_tick)
             if on_tick is not None:
                 on_tick()
             with self._database.read() as session:
@@ -141,14 +142,22 @@ class Conductor:
                 log.exception("conductor: unforeseen error; trying again")
                 self._stop.wait(1.0)
 
-    def _repeat(self, step: Callable[[], None]) -> None:
+    def _repeat(
+        self, step: Callable[[], None], meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """Do a step of the loop; while the database can't be written, wait and do it again."""
+        # A full disk may last: whoever waits is told so once, and can still end the wait.
+        level = logging.ERROR
         while not self._stop.is_set():
             try:
                 step()
             except TransientError as error:
-                log.warning("conductor: %s; trying again", error)
+                log.log(level, "conductor: %s; trying again", error)
+                level = logging.WARNING
                 self._stop.wait(1.0)
+                if meanwhile is not None:
+                    with suppress(TransientError):
+                        meanwhile()
             else:
                 return
 

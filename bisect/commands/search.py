@@ -142,12 +142,12 @@ def conduct(services: Services, bisection_id: str) -> dict[str, Any]:
 
     def follow() -> None:
         nonlocal last_event
+        interrupt.check()
         with services.database.read() as session:
             for event in queries.events_after(session, bisection_id, last_event):
                 last_event = event.id
                 view.on_event(event)
         proofs.say_new()
-        interrupt.check()
 
     with interrupt:
         try:

@@ -280,8 +280,8 @@ def experiment(services: Services, request: ExperimentRequest, *, base_dir: Path
         try:
 
             def tick() -> None:
-                follow.say_new()
                 interrupt.check()
+                follow.say_new()
 
             conductor.conduct_until_finished(submitted.id, tick)
         except Interrupted:
