@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import string
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -199,10 +200,20 @@ def _check_recipe(recipe: Recipe, where: str) -> None:
         check.item(f"relevance.{glob}", weight, holds, "a weight greater than zero")
 
 
+def _is_split(command: str) -> bool:
+    """Return whether a command can be split into words, as it is before it is started."""
+    try:
+        return bool(shlex.split(command))
+    except ValueError:
+        return False
+
+
 def _check_benchmark(benchmark: Benchmark, where: str) -> None:
     check = _Check(where, benchmark)
     _check_common(benchmark, check)
     check.field("command", bool(benchmark.command.strip()), "the command that runs the benchmark")
+    closed = "with every quote closed, as in sh -c '…'"
+    check.field("command", _is_split(benchmark.command), closed)
     for word in PLACEHOLDER.findall(benchmark.command):
         known = ", ".join(f"{{{name}}}" for name in BENCHMARK_PLACEHOLDERS)
         near = did_you_mean(word, BENCHMARK_PLACEHOLDERS)

@@ -161,3 +161,10 @@ def test_backslashes_are_shown_as_they_were_written() -> None:
     with pytest.raises(BadInputError) as caught:
         benchmark_from_dict({**BENCHMARK, "metric": {"pattern": r"\S+"}})
     assert r"pattern = '\S+' should be" in caught.value.message
+
+
+def test_a_command_with_an_open_quote_is_refused() -> None:
+    """What can't be split into words is told before anything is built."""
+    with pytest.raises(BadInputError, match="every quote closed") as caught:
+        benchmark_from_dict({**BENCHMARK, "command": "sh -c 'echo"})
+    assert "command" in caught.value.field
