@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfbisect.core.states import Find
-from perfbisect.errors import BadInputError
+from perfbisect.errors import BadInputError, PerfbisectError
 from perfbisect.git.log import read_candidates
-from perfbisect.git.process import Git
+from perfbisect.git.process import Git, GitError
 from perfbisect.git.resolving import SHALLOW_ADVICE, commit_info, is_shallow
 from perfbisect.git.values import Candidate, CommitInfo
 
@@ -30,7 +30,10 @@ def candidates(
     between = f"{earlier.sha}..{later.sha}"
     options = ["--reverse", "--topo-order"]
     options.append("--full-history" if all_parents else "--first-parent")
-    chosen = read_candidates(git, *options, "--end-of-options", between, "--", *paths)
+    try:
+        chosen = read_candidates(git, *options, "--end-of-options", between, "--", *paths)
+    except GitError as error:
+        raise _bad_filters(error, paths) from error
     if not chosen:
         raise _bad_range(
             good,
@@ -123,6 +126,19 @@ def _check_filters(paths: Sequence[str]) -> None:
                 field="paths",
                 value=text,
             )
+
+
+def _bad_filters(error: GitError, paths: Sequence[str]) -> PerfbisectError:
+    """Return what to say of a failed log: filters that git can't use are its caller's mistake."""
+    said = error.stderr.lower()
+    if not paths or not ("outside repository" in said or "pathspec" in said):
+        return error
+    return BadInputError(
+        f"paths: git can't use {', '.join(map(repr, paths))}; give paths or globs inside the "
+        "repository, from its root",
+        field="paths",
+        value=list(paths),
+    )
 
 
 def _off_the_line(

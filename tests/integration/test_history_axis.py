@@ -93,6 +93,14 @@ def test_a_path_filter_that_leaves_nothing_is_refused(mirror: Mirror) -> None:
     assert caught.value.field == "paths"
 
 
+@pytest.mark.parametrize("path", ["../..", ":(nonsense)x"])
+def test_a_path_filter_that_git_cannot_use_is_refused(path: str, mirror: Mirror) -> None:
+    """A path outside of the repository and unknown magic are their giver's mistake."""
+    with pytest.raises(BadInputError, match="git can't use") as caught:
+        mirror.candidates("v1", "master", paths=[path])
+    assert caught.value.field == "paths"
+
+
 @pytest.mark.parametrize("path", ["", "a\nb", "a\0b"])
 def test_a_path_filter_with_control_characters_is_refused(path: str, mirror: Mirror) -> None:
     """Nothing odd reaches git's command line."""
