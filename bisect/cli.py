@@ -27,7 +27,7 @@ from perfbisect.commands import (
     trying,
 )
 from perfbisect.commands.options import say
-from perfbisect.errors import PerfbisectError
+from perfbisect.errors import InternalError, PerfbisectError
 from perfbisect.report import printable
 
 app = typer.Typer(
@@ -100,6 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Whoever read the output (head, less) is gone; the interpreter must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:
+        # Python's own exit code would say "no answer".
+        logging.getLogger(__name__).exception("unforeseen error")
+        say(f"perfbisect: {printable(f'{type(error).__name__}: {error}')} (a mistake of ours)")
+        sys.exit(InternalError.exit_code)
 
 
 def _message(error: PerfbisectError) -> str:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.exc import NoResultFound
 
 from perfbisect.core.states import BisectionState
-from perfbisect.errors import ConflictError, NotFoundError
+from perfbisect.errors import (
+    BadInputError,
+    ConflictError,
+    NotFoundError,
+    PerfbisectError,
+    TransientError,
+)
 from perfbisect.settings import Settings
 from perfbisect.store import bisections
 from perfbisect.store.artifacts import FsspecArtifactStore
@@ -30,7 +38,8 @@ class Services:
         """Create the data directory, open the database and migrate it.
 
         Raises:
-            TransientError: the database can't be opened.
+            BadInputError: the data directory can't be used, or holds no database.
+            TransientError: the database can't be opened, or the disk is full.
         """
         directories = (
             settings.data_dir,
@@ -40,7 +49,10 @@ class Services:
             settings.work_dir,
         )
         for directory in directories:
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unusable(settings.data_dir, error) from error
         artifacts = FsspecArtifactStore(
             str(settings.artifacts_dir), settings.cache_dir / "artifacts"
         )
@@ -49,6 +61,15 @@ class Services:
     def close(self) -> None:
         """Close the database."""
         self.database.close()
+
+
+def _unusable(data_dir: Path, error: OSError) -> PerfbisectError:
+    why = f"data_dir: '{data_dir}' can't be used: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TransientError(why, field="data_dir")
+    return BadInputError(
+        f"{why}; give a directory that can be written", field="data_dir", value=str(data_dir)
+    )
 
 
 def request_cancel(services: Services, bisection_id: str) -> None:

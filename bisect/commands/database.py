@@ -6,18 +6,17 @@ from pathlib import Path
 
 import typer
 from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from perfbisect.commands.options import AsJson, DatabaseUrl, DataDir, make_settings, print_json
-from perfbisect.errors import BadInputError, NotFoundError, TransientError
-from perfbisect.store.database import Database, check_schema, upgrade
+from perfbisect.errors import NotFoundError
+from perfbisect.store.database import Database, check_schema, opening, upgrade
 
 app = typer.Typer(help="Create, upgrade and check the database.", no_args_is_help=True)
 
 
 def _open(data_dir: DataDir, database_url: DatabaseUrl, *, must_exist: bool = False) -> Database:
     url = make_settings(data_dir=data_dir, database_url=database_url).url
-    try:
+    with opening():
         parsed = make_url(url)
         file = parsed.database if parsed.get_backend_name() == "sqlite" else None
         if must_exist and file and not Path(file).exists():
@@ -27,12 +26,6 @@ def _open(data_dir: DataDir, database_url: DatabaseUrl, *, must_exist: bool = Fa
                 value=file,
             )
         return Database(url)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise BadInputError(
-            "--database-url: not a database URL like 'sqlite:////path/perfbisect.db' or "
-            "'postgresql+psycopg://user@host/name'",
-            field="database_url",
-        ) from error
 
 
 @app.command("upgrade")
@@ -45,9 +38,8 @@ def upgrade_command(
     """
     database = _open(data_dir, database_url)
     try:
-        upgrade(database)
-    except OperationalError as error:
-        raise TransientError(f"the database can't be reached: {error.orig}") from error
+        with opening():
+            upgrade(database)
     finally:
         database.close()
     _report(database, as_json)
@@ -60,9 +52,8 @@ def check_command(
     """Check that the schema is the one expected; changes nothing."""
     database = _open(data_dir, database_url, must_exist=True)
     try:
-        check_schema(database)
-    except OperationalError as error:
-        raise TransientError(f"the database can't be reached: {error.orig}") from error
+        with opening():
+            check_schema(database)
     finally:
         database.close()
     _report(database, as_json)

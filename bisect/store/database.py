@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 from ulid import ULID
@@ -144,13 +145,40 @@ def check_schema(database: Database) -> None:
         )
 
 
-def open_database(url: str) -> Database:
-    """Open and migrate a database."""
+@contextmanager
+def opening() -> Iterator[None]:
+    """Tell failures to open a database by whose they are.
+
+    Raises:
+        BadInputError: the URL is none, or its file holds something else or a damaged database.
+        TransientError: the database can't be reached.
+    """
     try:
-        database = Database(url)
-        upgrade(database)
+        yield
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise BadInputError(
+            "--database-url: not a database URL like 'sqlite:////path/perfbisect.db' or "
+            "'postgresql+psycopg://user@host/name'",
+            field="database_url",
+        ) from error
     except OperationalError as error:
         raise TransientError(f"the database can't be opened: {error.orig}") from error
+    except DatabaseError as error:
+        # SQLite has no class of its own for a file that holds no database, or half of one.
+        if type(error.orig) is not sqlite3.DatabaseError:
+            raise
+        raise BadInputError(
+            f"the database can't be used: {error.orig}; put back a copy of its file, or move it "
+            "away to begin anew",
+            field="database_url",
+        ) from error
+
+
+def open_database(url: str) -> Database:
+    """Open and migrate a database; raises as ``opening`` does."""
+    with opening():
+        database = Database(url)
+        upgrade(database)
     return database
 
 

@@ -184,3 +184,13 @@ def test_the_demo_compares_with_the_truth() -> None:
     told = truth_told(demo_repository(), {"culprits": [*found, {"commits": ["9" * 40]}]})
     assert told["wrong"] == [["9" * 40]]
     assert told["as_expected"] is False
+
+
+def test_a_data_directory_that_is_a_file_is_bad_input(tmp_path: Path) -> None:
+    """A data directory that can't be used ends with exit code 2 and its path, not a traceback."""
+    file = tmp_path / "file"
+    file.write_text("mine")
+    ended = call(["export", "01NOTHERE", "--data-dir", str(file)])
+    assert (ended.code, ended.out) == (2, "")
+    assert f"data_dir: '{file}' can't be used" in ended.err
+    assert "Traceback" not in ended.err

@@ -84,3 +84,20 @@ def test_urls_with_percent_signs(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path / '100%25.db'}")
     check_schema(database)
     database.close()
+
+
+def test_a_file_that_holds_no_database_is_bad_input(tmp_path: Path) -> None:
+    """A damaged file is named as such, and stays as it is."""
+    file = tmp_path / "perfbisect.db"
+    file.write_bytes(b"no database at all " * 1000)
+    before = file.read_bytes()
+    with pytest.raises(BadInputError, match="can't be used: file is not a database"):
+        open_database(f"sqlite:///{file}")
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("url", ["not a url", "foo://x"])
+def test_a_url_of_no_database_is_bad_input(url: str) -> None:
+    """A URL that can't be read, or of a database that nobody knows, says what one looks like."""
+    with pytest.raises(BadInputError, match="not a database URL like"):
+        open_database(url)
