@@ -88,12 +88,15 @@ def error_problem(error: PerfbisectError) -> ProblemResponse:
     )
 
 
+def _field_of(item: Mapping[str, Any]) -> str:
+    """Return the place of a mistake; where the body is no JSON, all of it."""
+    place = item["loc"][:1] if item["type"] == "json_invalid" else item["loc"]
+    return ".".join(str(part) for part in place)
+
+
 def validation_problem(error: RequestValidationError) -> ProblemResponse:
     """Return the problem of a request that does not fit its schema, naming every field."""
-    errors = [
-        {"field": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
-        for item in error.errors()
-    ]
+    errors = [{"field": _field_of(item), "message": str(item["msg"])} for item in error.errors()]
     first = errors[0] if errors else {"field": "", "message": "the request is not valid"}
     return problem_response(
         HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -125,13 +125,15 @@ def prepare_proof(
 
 
 def _bases(end: int, near: int) -> list[int]:
-    """Return positions from an end towards the culprit, ever closer: where a change may apply."""
+    """Return positions from an end towards the culprit, ever closer: where a change may apply.
+
+    The culprit's own place is not among them: reverting it there gives its parent, and picking it
+    there gives itself. That is what the verification has measured already, and proves nothing more.
+    """
     distance = abs(end - near)
     sign = 1 if near > end else -1
-    offsets = {0, distance}
-    for halving in range(1, MOST_BASES - 1):
-        offsets.add(distance - (distance >> halving))
-    return [end + sign * offset for offset in sorted(offsets)][:MOST_BASES]
+    offsets = {distance - (distance >> halving) for halving in range(MOST_BASES)} | {0}
+    return [end + sign * offset for offset in sorted(offsets - {distance})][:MOST_BASES]
 
 
 def insert_proof(
@@ -192,7 +194,9 @@ def judge(arms: Sequence[Mapping[str, Any]], position: int) -> dict[str, Any]:
         verdict = "proven by " + " and ".join(proven)
     elif "contradicted" in words.values():
         verdict = "contradicted"
-    elif words and set(words.values()) <= {"can't be applied", "nothing to measure"}:
+    elif not words:
+        verdict = "nothing to prove beyond the verification"
+    elif set(words.values()) <= {"can't be applied", "nothing to measure"}:
         verdict = "can't be applied"
     else:
         verdict = "undecided"

@@ -94,6 +94,10 @@ class Recorder:
             row.active_seconds += seconds
             bisections.add_decision(session, job.ref, action, None)
             verdict = job.end(session, look, action, prepared)
+            if error is not None and error["message"] != verdict.get("reason"):
+                # The build's or the run's own words: an end that is broken must say why.
+                verdict["reason"] = error["message"]
+                verdict["sentence"] = report.sentence(verdict)
             bisections.finish(session, row, outcome=action.outcome, verdict=verdict, error=error)
 
     def fail(self, ref: JobRef, message: str) -> None:

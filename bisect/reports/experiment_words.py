@@ -95,10 +95,13 @@ def _problem_lines(arm: Mapping[str, Any]) -> list[str]:
 
 
 def experiment_exit_code(verdict: Verdict) -> int:
-    """Return 0 answered, 1 undecided (yet), 2 the request was wrong, 3 failed."""
+    """Return 0 every arm was compared, 1 not all (yet), 2 the request was wrong, 3 failed."""
     outcome = verdict.get("outcome")
     if outcome == Outcome.ANSWERED:
-        return 0
+        # A minimal set is the answer; subsets that could not be applied are part of the search.
+        arms = () if verdict.get("minimal") else verdict.get("arms") or ()
+        compared = [arm.get("change") for arm in arms if arm.get("against") is not None]
+        return 1 if None in compared else 0
     if (verdict.get("error") or {}).get("code") in BAD_INPUT_CODES:
         return 2
     return 3 if outcome == Outcome.FAILED else 1
