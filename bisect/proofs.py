@@ -218,7 +218,7 @@ def _judge_arm(arm: Mapping[str, Any]) -> dict[str, Any]:
 
 _MEANINGS = {
     "proven": "the value changed as the culprit says it must",
-    "contradicted": "the value did not change: other commits mask, need or repeat the effect",
+    "contradicted": "the value did not change as the culprit says: others mask, need or repeat it",
     "partial": "the value changed, but by less than half of the culprit's effect",
     "undecided": "the runs did not decide it",
     "nothing to measure": "the change is already there, or already taken back, on that end",
