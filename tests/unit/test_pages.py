@@ -113,7 +113,7 @@ def test_the_verdict_is_readable_without_javascript(site: Site) -> None:
     page = page_of(site, f"/bisections/{site.finished.id}")
     assert "2 steps explain the change" in page.text
     assert "One of 3 commits" in page.text
-    assert "✓ verified, 4 pairs" in page.text
+    assert "✓ verified, 4 fresh runs" in page.text
     assert "does not build or run" in page.text
     assert "interleaved with the bad end" in page.text
     assert "10 builds, 27 runs" in page.text
