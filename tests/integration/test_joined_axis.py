@@ -15,7 +15,7 @@ from sqlalchemy import select
 from tests.helpers.conducting import (
     SmallRepository,
     make_conductor,
-    make_repository,
+    make_factor_repository,
     open_services,
     request_for,
 )
@@ -59,7 +59,8 @@ class BothRunner:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> SmallRepository:
-    return make_repository(tmp_path / "repository", COMMITS)
+    # Each commit has a file of its own, so that a proof finds changes that apply on the ends.
+    return make_factor_repository(tmp_path / "repository", {}, COMMITS)
 
 
 @pytest.fixture
