@@ -88,7 +88,7 @@ def make_project(directory: Path, values: Sequence[float], broken: Collection[in
     for position, value in enumerate(values):
         script = "cp value.txt $1/" if position not in broken else "echo 'error: no' >&2; exit 1"
         message = f"Commit {position}"
-        files = {"value.txt": f"{value}\n", "build.sh": script, "notes": str(position)}
+        files = {"value.txt": f"{value}\n", "build.sh": script, f"notes/{position}": "."}
         stream.append(
             f"commit refs/heads/main\nmark :{position + 1}\n"
             f"committer Tester <tester@example.invalid> {1_564_617_600 + 600 * position} +0000\n"
