@@ -6,6 +6,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
+from perfbisect.store import series_tables as _series_tables  # noqa: F401 - declares its tables
 from perfbisect.store.tables import Base, EnumText, UtcDateTime
 
 #: Arbitrary but fixed: every perfbisect process asks for the same advisory lock.

@@ -1,0 +1,1 @@
+"""Rooms behind ``perfbisect.series``: definitions, points, changes, confirmation, own nightly."""
