@@ -173,9 +173,11 @@ class Conducted:
     recipe: Mapped[dict[str, Any]]
     benchmark: Mapped[dict[str, Any]]
     policy: Mapped[dict[str, Any]]
-    requested_by: Mapped[str] = mapped_column(String(200))
+    requested_by: Mapped[str] = mapped_column(String(200), index=True)
     #: ``command line``, ``api``, ``form``, ``alert`` or ``bisection`` (a proof).
     origin: Mapped[str] = mapped_column(String(32))
+    #: What is free goes to the higher one first: 0 is a person's, less is work nobody waits for.
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
     created_at: Mapped[datetime] = mapped_column(index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -201,6 +203,8 @@ class BisectionRow(Conducted, Base):
     bad_sha: Mapped[str] = mapped_column(String(64))
     #: Package and index of the published wheels, and what of them is not on the axis; null: none.
     published: Mapped[dict[str, Any] | None]
+    #: Where the way of building changes along the axis (see ``perfbisect.core.eras``); null: never.
+    crossings: Mapped[list[Any] | None]
     #: What the points say now, for charts: levels, step probabilities, threshold, offsets.
     belief: Mapped[dict[str, Any] | None]
 
@@ -265,6 +269,8 @@ class CandidateRow(Base):
     weight: Mapped[float]
     #: Relations among the candidates (reverted_by, rollback_of, ...).
     relations: Mapped[list[Any]]
+    #: Changes carried here: ``tree`` is the commit's with these on top; null: the commit's own.
+    carried: Mapped[list[Any] | None]
 
 
 class BuildRow(Base):
