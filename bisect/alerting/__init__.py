@@ -1,0 +1,1 @@
+"""What happens to alerts: rooms behind ``perfbisect.alerts`` and ``perfbisect.notify``."""
