@@ -178,8 +178,6 @@ class Conducted:
     origin: Mapped[str] = mapped_column(String(32))
     #: What is free goes to the higher one first: 0 is a person's, less is work nobody waits for.
     priority: Mapped[int] = mapped_column(default=0, server_default="0")
-    #: What is free goes to the higher one first: 0 is a person's, less is work nobody waits for.
-    priority: Mapped[int] = mapped_column(default=0, server_default="0")
     created_at: Mapped[datetime] = mapped_column(index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
