@@ -308,7 +308,9 @@ class Conductor:
             code = "bad-input" if mistake else "infrastructure"
             self._end(item, look, Finish(Outcome.FAILED, look.trouble.message, code))
         else:
-            self._carry_out(item, look, item.job.decide(look))
+            actions = item.job.decide(look)
+            item.dirty = look.outdated
+            self._carry_out(item, look, actions)
 
     def _capacity(self) -> Capacity:
         hosts = tuple(host.name for host in self._engine.hosts())

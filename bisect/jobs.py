@@ -28,6 +28,8 @@ class Look:
     failures: Mapping[int, Trouble] = field(default_factory=dict)
     #: What the points say, once the job has decided.
     belief: Any = None
+    #: Deciding changed the facts (an arm was added): they are to be looked at again at once.
+    outdated: bool = False
 
 
 class Job(Protocol):

@@ -94,6 +94,7 @@ class Minimisation:
                 select(func.count()).select_from(ArmRow).where(ArmRow.experiment_id == self._id)
             )
             insert_arm(session, self._id, count or 0, arm, self._digest)
+        look.outdated = True
         return ()
 
     def _end(self, found: Found) -> Finish:

@@ -6,6 +6,7 @@ Arms are numbered 0, 1, …; actions name an arm by ``position``.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -87,13 +88,16 @@ def _compare(facts: ExperimentFacts, index: int) -> Comparison | None:
     arm = facts.arms[index]
     if arm.against is None:
         return None
-    found = compare(
-        facts.arms[arm.against].values,
-        arm.values,
-        better=facts.better,
-        min_effect=facts.min_effect,
-    )
-    return None if found is None else as_small_is_alike(found, facts.min_effect)
+    return _compared(facts.arms[arm.against].values, arm.values, facts.better, facts.min_effect)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compared(
+    reference: tuple[Measured, ...], arm: tuple[Measured, ...], better: Better, min_effect: float
+) -> Comparison | None:
+    """Compare two arms; remembered, since a plan asks about every arm after every run."""
+    found = compare(reference, arm, better=better, min_effect=min_effect)
+    return None if found is None else as_small_is_alike(found, min_effect)
 
 
 def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None) -> bool:
