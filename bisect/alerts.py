@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from perfbisect.core.states import ChangeKind
 from perfbisect.services import Services
 
 
@@ -42,7 +43,11 @@ class AlertSignal:
     repository: str | None = None
     recipe: str | None = None
     package: str | None = None
-    #: The last good and the first bad revision, version or night (``2019-09-14``).
+    #: A recovery is explained like a regression (what made it good again?), and ends nothing by
+    #: itself: whoever knows which alert it ends calls ``resolve_alert``.
+    kind: ChangeKind = ChangeKind.REGRESSION
+    #: The good and the bad end next to the change: revisions, versions or nights (``2019-09-14``).
+    #: Of a recovery, the good end is the later one.
     good: str | None = None
     bad: str | None = None
     #: Levels in the benchmark's unit, and the relative change between them (``-0.31``).

@@ -48,6 +48,8 @@ PROJECT_FILE = "perfbisect.toml"
 PRESETS_DIR = Path(__file__).resolve().parent / "presets"
 
 _KINDS = ("recipe", "benchmark")
+#: Other tables of ``perfbisect.toml``, which have readers of their own.
+_ELSEWHERE = ("series", "alerts", "notify")
 
 L = TypeVar("L", "LoadedRecipe", "LoadedBenchmark")
 
@@ -224,15 +226,17 @@ def _read(file: Path) -> list[_Entry]:
     if not isinstance(description, str):
         message = f"{file}: description = {description!r} should be text in quotes"
         raise BadInputError(message, field="description", value=description)
+    known = _KINDS if file.name != PROJECT_FILE else (*_KINDS, *_ELSEWHERE)
     for key in document:
-        if key not in _KINDS:
-            message = f"{file}: unknown table '{key}'{did_you_mean(key, _KINDS)}; known: " + (
-                ", ".join(f"[{kind}]" for kind in _KINDS)
+        if key not in known:
+            message = f"{file}: unknown table '{key}'{did_you_mean(key, known)}; known: " + (
+                ", ".join(f"[{kind}]" for kind in known)
             )
             raise BadInputError(message, field=key)
     found = [
         _Entry(kind, name, table, file, description)
         for kind, value in document.items()
+        if kind in _KINDS
         for name, table in _tables(file, kind, value)
     ]
     _require_distinct(found)

@@ -9,6 +9,7 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from perfbisect.core.alert_states import AlertState, MessageEvent, MessageState, NoticeResult
+from perfbisect.core.states import ChangeKind
 from perfbisect.store.tables import Base, BigId, EnumText
 
 
@@ -44,7 +45,8 @@ class AlertRow(Base):
     recipe: Mapped[str | None] = mapped_column(String(200))
     benchmark: Mapped[str | None] = mapped_column(String(200))
     pool: Mapped[str | None] = mapped_column(String(200))
-    #: Ends of the range: revisions, versions or nights.
+    kind: Mapped[ChangeKind] = mapped_column(EnumText(ChangeKind, 16))
+    #: Ends of the range: revisions, versions or nights; of a recovery, the good one is the later.
     good: Mapped[str | None] = mapped_column(String(2000))
     bad: Mapped[str | None] = mapped_column(String(2000))
     #: Levels in the benchmark's unit, relative change, and probability, as far as told.

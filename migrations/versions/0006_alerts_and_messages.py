@@ -79,6 +79,7 @@ def upgrade() -> None:
         sa.Column("recipe", sa.String(length=200), nullable=True),
         sa.Column("benchmark", sa.String(length=200), nullable=True),
         sa.Column("pool", sa.String(length=200), nullable=True),
+        sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("good", sa.String(length=2000), nullable=True),
         sa.Column("bad", sa.String(length=2000), nullable=True),
         sa.Column("before", sa.Double(), nullable=True),
