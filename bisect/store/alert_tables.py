@@ -122,8 +122,24 @@ class FindingRow(Base):
     proven_at: Mapped[datetime | None]
 
 
+class AnnouncementRow(Base):
+    """Something worth telling, written in the transaction that it tells of."""
+
+    __tablename__ = "announcements"
+    __table_args__ = (UniqueConstraint("alert_id", "key"),)
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    event: Mapped[MessageEvent] = mapped_column(EnumText(MessageEvent, 16))
+    #: The same for what is told once only: ``found:`` and the finding, for instance.
+    key: Mapped[str] = mapped_column(String(200))
+    alert_id: Mapped[str] = mapped_column(ForeignKey("alerts.id"))
+    at: Mapped[datetime]
+    #: When its messages were written, one for each target; null: not yet.
+    spread_at: Mapped[datetime | None] = mapped_column(index=True)
+
+
 class MessageRow(Base):
-    """One message to one target: an outbox, written in the transaction that it tells of."""
+    """One message to one target, sent until it is delivered or given up."""
 
     __tablename__ = "messages"
     __table_args__ = (
@@ -137,7 +153,7 @@ class MessageRow(Base):
     #: Name of the target in ``perfbisect.toml``.
     target: Mapped[str] = mapped_column(String(100))
     event: Mapped[MessageEvent] = mapped_column(EnumText(MessageEvent, 16))
-    #: What it is about, with its event.
+    #: Key of its announcement.
     dedupe_key: Mapped[str] = mapped_column(String(200))
     alert_id: Mapped[str | None] = mapped_column(ForeignKey("alerts.id"), index=True)
     bisection_id: Mapped[str | None] = mapped_column(ForeignKey("bisections.id"))

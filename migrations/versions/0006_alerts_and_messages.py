@@ -133,6 +133,23 @@ def upgrade() -> None:
         batch_op.create_index("ix_alerts_state_created_at", ["state", "created_at"], unique=False)
 
     op.create_table(
+        "announcements",
+        sa.Column("id", sa.String(length=26), nullable=False),
+        sa.Column("event", sa.String(length=16), nullable=False),
+        sa.Column("key", sa.String(length=200), nullable=False),
+        sa.Column("alert_id", sa.String(length=26), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("spread_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["alert_id"], ["alerts.id"], name=op.f("fk_announcements_alert_id")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_announcements")),
+        sa.UniqueConstraint("alert_id", "key", name=op.f("uq_announcements_alert_id_key")),
+    )
+    with op.batch_alter_table("announcements", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_announcements_spread_at"), ["spread_at"], unique=False)
+
+    op.create_table(
         "messages",
         sa.Column("id", sa.String(length=26), nullable=False),
         sa.Column("target", sa.String(length=100), nullable=False),
@@ -210,6 +227,10 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_messages_alert_id"))
 
     op.drop_table("messages")
+    with op.batch_alter_table("announcements", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_announcements_spread_at"))
+
+    op.drop_table("announcements")
     with op.batch_alter_table("alerts", schema=None) as batch_op:
         batch_op.drop_index("ix_alerts_state_created_at")
         batch_op.drop_index(batch_op.f("ix_alerts_series"))
