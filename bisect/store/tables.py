@@ -205,6 +205,8 @@ class BisectionRow(Conducted, Base):
     published: Mapped[dict[str, Any] | None]
     #: Where the way of building changes along the axis (see ``perfbisect.core.eras``); null: never.
     crossings: Mapped[list[Any] | None]
+    #: Companions that move along the axis, or the one that is bisected; null: neither.
+    companions: Mapped[dict[str, Any] | None]
     #: What the points say now, for charts: levels, step probabilities, threshold, offsets.
     belief: Mapped[dict[str, Any] | None]
 
@@ -271,6 +273,8 @@ class CandidateRow(Base):
     relations: Mapped[list[Any]]
     #: Changes carried here: ``tree`` is the commit's with these on top; null: the commit's own.
     carried: Mapped[list[Any] | None]
+    #: Benchmark with the companions of this position's date; null: the bisection's, as none move.
+    benchmark_digest: Mapped[str | None] = mapped_column(String(64))
 
 
 class BuildRow(Base):
