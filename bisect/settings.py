@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ByteSize, Field
+from pydantic import ByteSize, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -50,6 +50,14 @@ class Settings(BaseSettings):
     wheel_cache_size: ByteSize = Field(default=ByteSize(20 * 1024**3), gt=0)
     #: What kept environments may take together; the one in use stays whatever its size.
     environment_cache_size: ByteSize = Field(default=ByteSize(40 * 1024**3), ge=0)
+    #: Address under which people reach the pages, for links in messages; empty: no links.
+    public_url: str = ""
+    #: Hosts and networks inside that webhooks may be sent to, without TLS too.
+    outbound_allowed: list[str] = Field(default_factory=list)
+    #: Secret of the HMAC signature of Grafana's contact point; empty: its alerts need a token.
+    grafana_secret: SecretStr = SecretStr("")
+    #: Header that Grafana's contact point puts the time of signing into.
+    grafana_timestamp_header: str = "X-Grafana-Alerting-Signature-Timestamp"
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
 
