@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 
 from anyio import to_thread
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from perfbisect.conductor import Conductor
 from perfbisect.errors import PerfbisectError
 from perfbisect.problems import (
+    documented,
     error_problem,
     problem_response,
     unexpected_problem,
@@ -30,15 +32,19 @@ from perfbisect.routers import (
     experiments,
     health,
     logs,
+    tokens,
 )
+from perfbisect.routers.access import Gate, admit_caller
 from perfbisect.routers.compression import Compression
 from perfbisect.routers.deps import PREFIX
 from perfbisect.routers.health import StoreCollector
 from perfbisect.routers.telemetry import Telemetry
 from perfbisect.security import Guard, allowed_hosts
 from perfbisect.services import Services
+from perfbisect.sessions import open_sessions
 from perfbisect.settings import Settings
 from perfbisect.web import mount_pages
+from perfbisect.web.access_pages import to_login
 from perfbisect.web.errors import error_page, is_page
 
 _ABOUT = (
@@ -68,11 +74,13 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan(settings, (make or _of_this_machine) if conductor else None),
+        dependencies=[Depends(admit_caller)],
     )
+    app.state.gate = Gate.of(settings)
     app.state.metrics = CollectorRegistry()
     app.state.conductor = None
-    for module in (bisections, experiments, estimates, evidence, events, logs, catalogue):
-        app.include_router(module.router, prefix=PREFIX)
+    for module in (bisections, experiments, estimates, evidence, events, logs, catalogue, tokens):
+        app.include_router(module.router, prefix=PREFIX, responses=documented(401, 403, 429))
     app.include_router(health.router)
     mount_pages(app)
     _handle_errors(app)
@@ -95,6 +103,7 @@ def _lifespan(
         services = await to_thread.run_sync(Services.open, settings)
         collector = StoreCollector(services)
         app.state.services = services
+        app.state.sessions = open_sessions(settings)
         app.state.metrics.register(collector)
         try:
             if make is not None:
@@ -142,7 +151,9 @@ def _unexpected(request: Request) -> Response:
 
 
 def _shown(request: Request, problem: Response, detail: str) -> Response:
-    """Return the problem, or a page that says the same."""
+    """Return the problem, or a page that says the same, or the way to the login."""
     if not is_page(request):
         return problem
+    if problem.status_code == HTTPStatus.UNAUTHORIZED and request.url.path != "/login":
+        return to_login(request)
     return error_page(request, problem.status_code, detail)

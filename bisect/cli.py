@@ -24,6 +24,7 @@ from perfbisect.commands import (
     search,
     serving,
     simulating,
+    tokens,
     trying,
 )
 from perfbisect.commands.options import say
@@ -80,6 +81,7 @@ app.command("cancel")(remote.cancel)
 app.command("report")(reporting.report)
 app.command("export")(search.export)
 app.add_typer(database.app, name="db")
+app.add_typer(tokens.app, name="token")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,7 +4,9 @@
     |-- BadInputError                    2      422   field, value, what would be right
     |   |-- NotFoundError                2      404
     |   `-- ConflictError                2      409
-    |-- NotAuthorisedError               2      401 / 403
+    |-- NotAuthorisedError               2      401   no token, or none that is good
+    |   `-- ForbiddenError               2      403   a token without the scope
+    |-- LimitedError                     3      429   too much at once: later, as it says
     |-- TransientError                   3      503   infrastructure: worth another try
     `-- InternalError                    3      500   a mistake of ours
 
@@ -56,11 +58,32 @@ class ConflictError(BadInputError):
 
 
 class NotAuthorisedError(PerfbisectError):
-    """No token, a wrong token (401), or one without the scope (403)."""
+    """No token, or one that is wrong, revoked or expired."""
 
     exit_code = 2
     http_status = 401
     slug = "not-authorised"
+
+
+class ForbiddenError(NotAuthorisedError):
+    """Known, but not allowed: the token lacks the scope, or the form its token."""
+
+    http_status = 403
+    slug = "forbidden"
+
+
+class LimitedError(PerfbisectError):
+    """Too many requests, or too much under way; the same request is welcome later."""
+
+    http_status = 429
+    slug = "limited"
+
+    def __init__(
+        self, message: str, *, retry_after: int, field: str = "", value: object = None
+    ) -> None:
+        super().__init__(message, field=field, value=value)
+        #: Seconds after which another try is worth it.
+        self.retry_after = retry_after
 
 
 class TransientError(PerfbisectError):

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from perfbisect.errors import NotAuthorisedError, PerfbisectError
+from perfbisect.errors import LimitedError, PerfbisectError
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:perfbisect:problem:"
@@ -81,8 +81,10 @@ def error_problem(error: PerfbisectError) -> ProblemResponse:
     headers: dict[str, str] = {}
     if error.http_status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["retry-after"] = "5"
-    if isinstance(error, NotAuthorisedError):
-        headers["www-authenticate"] = "Bearer"
+    if error.http_status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = 'Bearer realm="perfbisect"'
+    if isinstance(error, LimitedError):
+        headers["retry-after"] = str(error.retry_after)
     return problem_response(
         error.http_status, error.message, slug=error.slug, field=error.field, headers=headers
     )

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ulid import ULID
 
 from perfbisect.problems import problem_response
+from perfbisect.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+#: Methods that change nothing.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -50,16 +52,25 @@ def allowed_hosts(bind: str, configured: Sequence[str]) -> frozenset[str] | None
     """
     if configured:
         return frozenset(name.lower() for name in configured)
-    if _is_loopback(bind):
+    if is_loopback(bind):
         return frozenset({*_LOOPBACK, bind.lower()})
     return None
 
 
-def _is_loopback(bind: str) -> bool:
+def is_loopback(bind: str) -> bool:
+    """Return whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(bind.strip("[]")).is_loopback
     except ValueError:
         return bind.lower() == "localhost"
+
+
+def only_this_machine(settings: Settings) -> bool:
+    """Return whether nobody else can reach the service.
+
+    A service on loopback that answers to other names stands behind a proxy.
+    """
+    return is_loopback(settings.bind) and all(map(is_loopback, settings.allowed_hosts))
 
 
 def new_csrf_token() -> str:
@@ -126,7 +137,7 @@ class Guard:
                 f"this service does not answer to the host name {host!r}; "
                 "PERFBISECT_ALLOWED_HOSTS lists the names it answers to",
             )
-        if method not in _SAFE_METHODS and not _same_origin(headers, host):
+        if method not in SAFE_METHODS and not _same_origin(headers, host):
             return HTTPStatus.FORBIDDEN, "requests from pages of other sites are refused"
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._max_body_bytes:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Literal
 
-from pydantic import ByteSize, Field, SecretStr
+from limits import parse_many
+from pydantic import ByteSize, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from perfbisect.core.access import Anonymous
+
+#: What a host may be called: it stands in tables, addresses of pages and lock files.
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def _default_data_dir() -> Path:
@@ -41,6 +49,24 @@ class Settings(BaseSettings):
     allowed_hosts: list[str] = Field(default_factory=list)
     #: Largest body of a request, bytes.
     max_body_bytes: int = Field(default=1_000_000, ge=1024)
+    #: What somebody without a token may do: ``auto`` is ``submit`` where only this machine can
+    #: reach the service, else ``none``.
+    anonymous: Anonymous = Anonymous.AUTO
+    #: Signs the cookies of those who logged in; empty: a key that is made once and kept in the data
+    #: directory. Several servers of one database need the same.
+    session_secret: SecretStr = SecretStr("")
+    #: Hours after which somebody who logged in has to do so again.
+    session_hours: float = Field(default=12.0, gt=0, le=24 * 90)
+    #: Requests of one token, or of one address without a token, at most.
+    rate_limit: str = "1200/minute"
+    #: Those that submit or change something.
+    submit_rate_limit: str = "120/minute"
+    #: Unfinished bisections and experiments that one token may have submitted.
+    max_unfinished: int = Field(default=100, ge=1)
+    #: Seconds that a submission waits for its repository to be mirrored before it says: later.
+    mirror_wait: float = Field(default=20.0, ge=0, le=600)
+    #: How ``serve`` logs: for people, or an object of JSON in each line.
+    log_format: Literal["text", "json"] = "text"
     #: Packages of the index that may be submitted by API and form: their wheels run here.
     allowed_packages: list[str] = Field(default_factory=list)
     #: Root of the simple API that published wheels come from; empty: this machine's own, as
@@ -60,6 +86,23 @@ class Settings(BaseSettings):
     grafana_timestamp_header: str = "X-Grafana-Alerting-Signature-Timestamp"
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
+
+    @field_validator("host_name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        """Refuse names of hosts that are none."""
+        if value and not _HOST.fullmatch(value):
+            raise ValueError(
+                "a host's name has letters, digits, '.', '_' and '-' only, begins with a letter or "
+                "digit, and is at most 100 long"
+            )
+        return value
+
+    @field_validator("rate_limit", "submit_rate_limit")
+    @classmethod
+    def _readable_limit(cls, value: str) -> str:
+        """Refuse limits that can't be read."""
+        return checked_limit(value)
 
     @property
     def url(self) -> str:
@@ -95,3 +138,16 @@ class Settings(BaseSettings):
     def work_dir(self) -> Path:
         """Scratch directories of work under way."""
         return self.data_dir / "work"
+
+
+def checked_limit(text: str) -> str:
+    """Return a limit of requests as it was given.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        parse_many(text)
+    except ValueError as error:
+        raise ValueError("a limit looks like '100/minute' or '10/second;1000/hour'") from error
+    return text

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
+from sqlalchemy import make_url
 
 from perfbisect.commands import options
+from perfbisect.core.access import Anonymous
 from perfbisect.errors import BadInputError
+from perfbisect.json_logs import log_json
+from perfbisect.security import is_loopback, only_this_machine
 from perfbisect.settings import Settings
+from perfbisect.store.access import any_good_token
+from perfbisect.store.database import open_database
 
 
 def serve(
@@ -23,9 +29,7 @@ def serve(
     ] = None,
     no_auth: Annotated[
         bool,
-        typer.Option(
-            "--no-auth", help="Allow an address beyond this machine although nobody must log in."
-        ),
+        typer.Option("--no-auth", help="Whoever connects may submit, also from other machines."),
     ] = False,
     host: options.HostName = None,
     data_dir: options.DataDir = None,
@@ -33,49 +37,64 @@ def serve(
 ) -> None:
     """Serve the pages and the API, and conduct what is submitted.
 
-    There are no tokens yet: whoever reaches the service may run commands on this machine.
-    So it stays on loopback unless told otherwise.
+    On loopback nobody must log in. Beyond it a token is needed (``perfbisect token create``), and
+    the service does not start before there is one, unless told otherwise.
     """
     settings = options.make_settings(
-        bind=bind, port=port, data_dir=data_dir, database_url=database_url, host_name=host
+        bind=bind,
+        port=port,
+        data_dir=data_dir,
+        database_url=database_url,
+        host_name=host,
+        anonymous=Anonymous.SUBMIT if no_auth else None,
     )
-    refuse_open_door(settings.bind, no_auth=no_auth)
+    refuse_open_door(settings)
     run_server(settings)
 
 
-def refuse_open_door(bind: str, *, no_auth: bool) -> None:
-    """Refuse an address that other machines reach, unless that was asked for explicitly.
+def refuse_open_door(settings: Settings) -> None:
+    """Refuse to serve other machines while nobody could log in.
 
     Raises:
         BadInputError: says what it would take.
     """
-    if no_auth or is_loopback(bind):
+    if settings.anonymous is not Anonymous.AUTO or only_this_machine(settings):
         return
+    if _has_token(settings):
+        return
+    where = settings.bind if not is_loopback(settings.bind) else ", ".join(settings.allowed_hosts)
     raise BadInputError(
-        f"--bind: {bind!r} can be reached from other machines, and there is no authentication: "
-        "whoever connects may run commands here. Use 127.0.0.1 (behind a proxy that "
-        "authenticates), or insist with --no-auth",
+        f"--bind: {where!r} can be reached from other machines, and there is no token that anybody "
+        "could log in with: make one ('perfbisect token create NAME --scope admin'), stay on "
+        "127.0.0.1, or let whoever connects run commands here with --no-auth",
         field="bind",
-        value=bind,
+        value=where,
     )
 
 
-def is_loopback(bind: str) -> bool:
-    """Return whether an address can be reached from this machine only."""
-    if bind == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bind.strip("[]")).is_loopback
-    except ValueError:
+def _has_token(settings: Settings) -> bool:
+    """Return whether somebody could log in; without making a database where there is none."""
+    url = make_url(settings.url)
+    if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):
         return False
+    database = open_database(settings.url)
+    try:
+        with database.read() as session:
+            return any_good_token(session)
+    finally:
+        database.close()
 
 
 def run_server(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM."""
     import uvicorn
+    from uvicorn.config import LOGGING_CONFIG
 
     from perfbisect.api import create_app
 
+    as_json = settings.log_format == "json"
+    if as_json:
+        log_json()
     # uvicorn raises the signal that ended it once more after a clean end: that is a success too.
     signal.signal(signal.SIGTERM, _leave)
     options.say(f"perfbisect serves http://{_shown(settings.bind)}:{settings.port}/")
@@ -84,6 +103,9 @@ def run_server(settings: Settings) -> None:
         host=settings.bind.strip("[]"),
         port=settings.port,
         log_level="warning",
+        log_config=None if as_json else LOGGING_CONFIG,
+        # Each request is logged once, with its id and who asked.
+        access_log=False,
         timeout_graceful_shutdown=5,
     )
 

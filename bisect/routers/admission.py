@@ -9,7 +9,9 @@ from sqlalchemy.exc import IntegrityError
 
 from perfbisect.errors import BadInputError, NotFoundError
 from perfbisect.request_models import BisectionRequest, ExperimentRequest
+from perfbisect.routers.access import check_quota, record
 from perfbisect.services import Services
+from perfbisect.store.access import Caller, own_key
 from perfbisect.store.catalogue import find_repository
 from perfbisect.submission import submit
 
@@ -18,30 +20,36 @@ def admit(
     services: Services,
     request: BisectionRequest,
     *,
-    requested_by: str,
+    caller: Caller,
     origin: str,
     idempotency_key: str | None,
+    action: str = "bisection.submit",
 ) -> str:
     """Check and submit a request; return the bisection's id, an older one's if the key is known.
 
     Raises:
         BadInputError: the request names something that may not be submitted this way.
         ConflictError: the idempotency key was used for another request.
+        LimitedError: the caller has too much under way.
     """
     check_request(services, request)
-    return submitted_once(
+    key = own_key(caller, idempotency_key)
+    check_quota(services, caller, key)
+    bisection_id = submitted_once(
         lambda: (
             submit(
                 services,
                 request,
-                requested_by=requested_by,
+                requested_by=caller.name,
                 origin=origin,
-                idempotency_key=idempotency_key,
+                idempotency_key=key,
                 base_dir=services.settings.project_dir,
             ).id
         ),
-        idempotency_key,
+        key,
     )
+    record(services, caller, action, bisection_id, origin=origin)
+    return bisection_id
 
 
 def check_request(services: Services, request: BisectionRequest | ExperimentRequest) -> None:

@@ -14,18 +14,27 @@ from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.problems import documented
 from perfbisect.request_models import BisectionRequest
 from perfbisect.routers import dossiers, models, present
+from perfbisect.routers.access import Asking, act_once, record
 from perfbisect.routers.admission import admit
 from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
-from perfbisect.services import request_cancel
+from perfbisect.services import Services, request_cancel
 from perfbisect.store import queries
+from perfbisect.store.access import Caller
 
 router = APIRouter(prefix="/bisections", tags=["bisections"])
 
 BisectionId = Annotated[str, Path(max_length=64, description="Id of a bisection.")]
 
-#: Who asks while there are no tokens.
-ANONYMOUS = "anonymous"
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same key with the same request gives the same answer, and acts once.",
+    ),
+]
 
 _SUBMISSION = {
     "a drop between two commits": {
@@ -54,25 +63,18 @@ _SUBMISSION = {
 )
 def submit_bisection(
     services: Opened,
+    caller: Asking,
     body: Annotated[BisectionRequest, Body(openapi_examples=_SUBMISSION)],
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            min_length=1,
-            max_length=200,
-            pattern=r"^[\x21-\x7e]+$",
-            description="The same key with the same body answers with the same bisection.",
-        ),
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Submit a bisection; it runs in the background."""
     bisection_id = admit(
-        services,
-        body,
-        requested_by=ANONYMOUS,
-        origin="api",
-        idempotency_key=idempotency_key,
+        services, body, caller=caller, origin="api", idempotency_key=idempotency_key
     )
+    return _accepted(services, bisection_id)
+
+
+def _accepted(services: Services, bisection_id: str) -> JSONResponse:
     with services.database.read() as session:
         verdict = present.verdict_of(queries.get_bisection(session, bisection_id))
     location = f"{PREFIX}/bisections/{bisection_id}"
@@ -133,13 +135,32 @@ def _etags(header: str) -> set[str]:
     response_model=models.Verdict,
     responses=documented(404, 409, 422),
 )
-def cancel_bisection(services: Opened, bisection_id: BisectionId) -> JSONResponse:
+def cancel_bisection(
+    services: Opened,
+    caller: Asking,
+    bisection_id: BisectionId,
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
     """Ask for the end of a bisection; what it measured is kept."""
-    queries.known_id(bisection_id, "bisection", "bisection_id")
-    request_cancel(services, bisection_id)
+    end_bisection(services, caller, bisection_id, idempotency_key)
     with services.database.read() as session:
         verdict = present.verdict_of(queries.get_bisection(session, bisection_id))
     return JSONResponse(verdict, status_code=HTTPStatus.ACCEPTED)
+
+
+def end_bisection(
+    services: Services, caller: Caller, bisection_id: str, key: str | None = None
+) -> None:
+    """Ask for the end of a bisection, and write down who did.
+
+    Raises:
+        NotFoundError: no such bisection.
+        ConflictError: it is finished; or the key was used for something else.
+    """
+    queries.known_id(bisection_id, "bisection", "bisection_id")
+    if act_once(services, caller, key, f"cancel {bisection_id}"):
+        request_cancel(services, bisection_id)
+        record(services, caller, "bisection.cancel", bisection_id)
 
 
 @router.get(

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from perfbisect import report
 from perfbisect.config import benchmark_to_dict, list_known, recipe_to_dict
 from perfbisect.problems import documented
 from perfbisect.routers import models, present
-from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened, Words
+from perfbisect.routers.deps import (
+    DEFAULT_LIMIT,
+    After,
+    Limit,
+    Opened,
+    Since,
+    Until,
+    Words,
+    aware,
+)
 from perfbisect.routers.evidence import CSV_RESPONSE, Format, csv_response, without_header
 from perfbisect.services import Services
 from perfbisect.store import catalogue
 
 router = APIRouter(tags=["catalogue"])
-
-Since = Annotated[datetime | None, Query(description="Measured at or after, with time zone.")]
-Until = Annotated[datetime | None, Query(description="Measured before, with time zone.")]
 
 
 @router.get(
@@ -50,8 +55,8 @@ def list_points(
         commit=commit,
         bisection=bisection,
         rejected=rejected,
-        since=_aware(since),
-        until=_aware(until),
+        since=aware(since),
+        until=aware(until),
     )
     if format == "csv":
         return csv_response(_csv_rows(services, wanted), "points.csv")
@@ -60,13 +65,6 @@ def list_points(
     items = [present.point_of(row) for row in rows]
     page = models.Page(items=items, next=items[-1].id if more else None)
     return JSONResponse(page.model_dump(mode="json"))
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    """Take a moment without a time zone for UTC."""
-    if moment is None or moment.tzinfo is not None:
-        return moment
-    return moment.replace(tzinfo=UTC)
 
 
 def _csv_rows(services: Services, wanted: catalogue.PointFilter) -> Iterator[str]:

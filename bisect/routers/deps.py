@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
@@ -39,3 +40,13 @@ After = Annotated[
 NumberAfter = Annotated[
     int, Query(alias="after", ge=0, lt=2**53, description="Only rows with a greater id.")
 ]
+
+Since = Annotated[datetime | None, Query(description="At or after this moment.")]
+Until = Annotated[datetime | None, Query(description="Before this moment.")]
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """Take a moment without a time zone for UTC."""
+    if moment is None or moment.tzinfo is not None:
+        return moment
+    return moment.replace(tzinfo=UTC)

@@ -14,6 +14,7 @@ from perfbisect.problems import documented
 from perfbisect.request_models import BisectionRequest
 from perfbisect.routers import models
 from perfbisect.routers.admission import check_request
+from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import Opened
 
 router = APIRouter(prefix="/estimates", tags=["estimates"])
@@ -63,8 +64,13 @@ class EstimateAnswer(models.Model):
     response_model=EstimateAnswer,
     responses=documented(400, 413, 422, 503),
 )
-def estimate(services: Opened, body: EstimateRequest) -> JSONResponse:
-    """Simulate a bisection: the real planner, with what is known of recipe, benchmark and range."""
+def estimate(
+    services: Opened, body: EstimateRequest, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Simulate a bisection: the real planner, with what is known of recipe, benchmark and range.
+
+    It stores nothing, so that a key changes nothing.
+    """
     check_request(services, body.bisection)
     try:
         found = estimate_request(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path, Response
+from fastapi import APIRouter, Body, Path, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
@@ -14,12 +14,14 @@ from perfbisect.experiments import submit_experiment
 from perfbisect.problems import documented
 from perfbisect.request_models import ExperimentRequest
 from perfbisect.routers import dossiers, models
+from perfbisect.routers.access import Asking, act_once, check_quota, record
 from perfbisect.routers.admission import check_request, submitted_once
-from perfbisect.routers.bisections import ANONYMOUS
+from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
-from perfbisect.services import request_experiment_cancel
+from perfbisect.services import Services, request_experiment_cancel
 from perfbisect.store import experiment_queries, queries
+from perfbisect.store.access import Caller, own_key
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -86,26 +88,28 @@ _SUBMISSION = {
 )
 def submit(
     services: Opened,
+    caller: Asking,
     body: Annotated[ExperimentRequest, Body(openapi_examples=_SUBMISSION)],
-    idempotency_key: Annotated[
-        str | None, Header(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Submit an experiment; it runs in the background."""
     check_request(services, body)
+    key = own_key(caller, idempotency_key)
+    check_quota(services, caller, key)
     experiment_id = submitted_once(
         lambda: (
             submit_experiment(
                 services,
                 body,
-                requested_by=ANONYMOUS,
+                requested_by=caller.name,
                 origin="api",
-                idempotency_key=idempotency_key,
+                idempotency_key=key,
                 base_dir=services.settings.project_dir,
             ).id
         ),
-        idempotency_key,
+        key,
     )
+    record(services, caller, "experiment.submit", experiment_id, origin="api")
     headers = {"Location": f"{PREFIX}/experiments/{experiment_id}"}
     return JSONResponse(_answer(services, experiment_id), HTTPStatus.ACCEPTED, headers)
 
@@ -148,11 +152,25 @@ def get_experiment(services: Opened, experiment_id: ExperimentId) -> JSONRespons
     response_model=Experiment,
     responses=documented(404, 409, 422),
 )
-def cancel_experiment(services: Opened, experiment_id: ExperimentId) -> JSONResponse:
+def cancel_experiment(
+    services: Opened,
+    caller: Asking,
+    experiment_id: ExperimentId,
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
     """Ask for the end of an experiment; what it measured is kept."""
-    queries.known_id(experiment_id, "experiment", "experiment_id")
-    request_experiment_cancel(services, experiment_id)
+    end_experiment(services, caller, experiment_id, idempotency_key)
     return JSONResponse(_answer(services, experiment_id), HTTPStatus.ACCEPTED)
+
+
+def end_experiment(
+    services: Services, caller: Caller, experiment_id: str, key: str | None = None
+) -> None:
+    """Ask for the end of an experiment, and write down who did; raises as ``end_bisection``."""
+    queries.known_id(experiment_id, "experiment", "experiment_id")
+    if act_once(services, caller, key, f"cancel {experiment_id}"):
+        request_experiment_cancel(services, experiment_id)
+        record(services, caller, "experiment.cancel", experiment_id)
 
 
 @router.get(

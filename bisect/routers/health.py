@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from perfbisect.routers import models
+from perfbisect.routers.access import public
 from perfbisect.routers.deps import Opened
 from perfbisect.services import Services
 from perfbisect.store.catalogue import count_all
@@ -23,6 +24,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", operation_id="isAlive", response_model=models.Health)
+@public
 def is_alive() -> models.Health:
     """Answer: the process serves requests."""
     return models.Health(status="ok")
@@ -34,6 +36,7 @@ def is_alive() -> models.Health:
     response_model=models.Health,
     responses={503: {"model": models.Health, "description": "Not ready; says what is missing."}},
 )
+@public
 def is_ready(request: Request, services: Opened) -> JSONResponse:
     """Answer whether the database can be read and the conductor runs."""
     checks = {"database": _database(services)}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perfbisect.routers.deps import PREFIX
+
+_log = logging.getLogger("perfbisect.access")
+#: Asked for every few seconds by machines.
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 def _route_of(scope: Scope) -> str:
@@ -46,9 +51,35 @@ class Telemetry:
 
         async def timed(message: Message) -> None:
             if message["type"] == "http.response.start":
+                seconds = time.perf_counter() - started
                 route = _route_of(scope)
-                self._seconds.labels(scope["method"], route).observe(time.perf_counter() - started)
+                self._seconds.labels(scope["method"], route).observe(seconds)
                 self._requests.labels(scope["method"], route, message["status"]).inc()
+                _tell(scope, route, message["status"], seconds)
             await send(message)
 
         await self.app(scope, receive, timed)
+
+
+def _tell(scope: Scope, route: str, status: int, seconds: float) -> None:
+    """Log a request: without its query, which may hold what is searched for."""
+    if not _log.isEnabledFor(logging.INFO) or scope["path"] in _QUIET:
+        return
+    state = scope.get("state") or {}
+    caller = state.get("caller")
+    _log.info(
+        "%s %s %s",
+        scope["method"],
+        scope["path"],
+        status,
+        extra={
+            "request_id": state.get("request_id"),
+            "method": scope["method"],
+            "path": scope["path"],
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 6),
+            "caller": caller.name if caller else None,
+            "address": (scope.get("client") or ("",))[0],
+        },
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from perfbisect.web import (
+    access_pages,
     bisection_page,
     experiment_pages,
     form_page,
@@ -24,6 +25,7 @@ def mount_pages(app: FastAPI) -> None:
         relatives_page,
         experiment_pages,
         log_pages,
+        access_pages,
     )
     for module in modules:
         app.include_router(module.router, include_in_schema=False)

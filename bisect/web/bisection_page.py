@@ -12,11 +12,12 @@ from fastapi import APIRouter, Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from sse_starlette import ServerSentEvent
 
-from perfbisect.routers.bisections import BisectionId
+from perfbisect.routers.access import Asking
+from perfbisect.routers.bisections import BisectionId, end_bisection
 from perfbisect.routers.deps import NumberAfter, Opened
 from perfbisect.routers.events import LastEventId, follow, resume_from, streamed
 from perfbisect.security import CSRF_FIELD, new_csrf_token
-from perfbisect.services import Services, request_cancel
+from perfbisect.services import Services
 from perfbisect.store import queries
 from perfbisect.web.commit_text import commit_text, reproduce
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
@@ -78,14 +79,14 @@ async def _changes(
 @router.post("/cancel")
 def cancel(
     services: Opened,
+    caller: Asking,
     bisection_id: BisectionId,
     csrf: CsrfCookie = None,
     csrf_token: Annotated[str, Form(alias=CSRF_FIELD, max_length=200)] = "",
 ) -> RedirectResponse:
     """Ask for the end of a bisection, and show it again."""
     require_csrf(csrf, csrf_token)
-    queries.known_id(bisection_id, "bisection", "bisection_id")
-    request_cancel(services, bisection_id)
+    end_bisection(services, caller, bisection_id)
     return RedirectResponse(f"/bisections/{bisection_id}", status_code=HTTPStatus.SEE_OTHER)
 
 

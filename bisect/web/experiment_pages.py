@@ -14,10 +14,10 @@ from perfbisect.core.states import BisectionState
 from perfbisect.reports.experiment_document import KINDS, reference_mean
 from perfbisect.reports.reproduction import definitions_text, experiment_command
 from perfbisect.routers import dossiers
+from perfbisect.routers.access import Asking
 from perfbisect.routers.deps import After, Opened
-from perfbisect.routers.experiments import ExperimentId
+from perfbisect.routers.experiments import ExperimentId, end_experiment
 from perfbisect.security import CSRF_FIELD, new_csrf_token
-from perfbisect.services import request_experiment_cancel
 from perfbisect.store import experiment_queries, queries
 from perfbisect.store.tables import DecisionRow, RunRow
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
@@ -144,12 +144,12 @@ def show_experiment(
 @router.post("/{experiment_id}/cancel")
 def cancel(
     services: Opened,
+    caller: Asking,
     experiment_id: ExperimentId,
     csrf: CsrfCookie = None,
     csrf_token: Annotated[str, Form(alias=CSRF_FIELD, max_length=200)] = "",
 ) -> RedirectResponse:
     """Ask for the end of an experiment, and show it again."""
     require_csrf(csrf, csrf_token)
-    queries.known_id(experiment_id, "experiment", "experiment_id")
-    request_experiment_cancel(services, experiment_id)
+    end_experiment(services, caller, experiment_id)
     return RedirectResponse(f"/experiments/{experiment_id}", status_code=HTTPStatus.SEE_OTHER)

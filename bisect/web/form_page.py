@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from perfbisect.config import list_known
 from perfbisect.core.states import Find
-from perfbisect.errors import BadInputError, NotAuthorisedError, TransientError
+from perfbisect.errors import BadInputError, ForbiddenError, TransientError
 from perfbisect.estimates import Estimated, estimate_request
 from perfbisect.request_models import BisectionRequest
+from perfbisect.routers.access import caller_of
 from perfbisect.routers.admission import admit, check_request
-from perfbisect.routers.bisections import ANONYMOUS
 from perfbisect.routers.deps import Opened
 from perfbisect.security import CSRF_COOKIE, CSRF_FIELD, csrf_matches, new_csrf_token
 from perfbisect.services import Services
@@ -148,15 +148,13 @@ def require_csrf(cookie: str | None, field: str) -> None:
     """Refuse a form that does not come from a page of this service.
 
     Raises:
-        NotAuthorisedError: the form's token is not the cookie's.
+        ForbiddenError: the form's token is not the cookie's.
     """
     if not csrf_matches(cookie, field):
-        error = NotAuthorisedError(
+        raise ForbiddenError(
             "the form is too old or comes from elsewhere: open it again and send it from there",
             field=CSRF_FIELD,
         )
-        error.http_status = 403
-        raise error
 
 
 @router.post("/new")
@@ -181,7 +179,7 @@ def _submitted(
         bisection_id = admit(
             services,
             parsed,
-            requested_by=ANONYMOUS,
+            caller=caller_of(request),
             origin="form",
             idempotency_key=None,
         )

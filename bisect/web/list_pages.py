@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.routers import present
+from perfbisect.routers.access import public
 from perfbisect.routers.deps import After, Opened
 from perfbisect.store import catalogue, queries
 from perfbisect.web.templating import asset, render
@@ -139,6 +140,7 @@ def about(request: Request) -> HTMLResponse:
 
 
 @router.get("/favicon.ico")
+@public
 def favicon() -> RedirectResponse:
     """Send browsers that ask by themselves to the icon."""
     return RedirectResponse(asset("icon.svg"))

@@ -108,7 +108,10 @@ def render(
     headers: Mapping[str, str] | None = None,
 ) -> HTMLResponse:
     """Return a page."""
-    text = templates().get_template(name).render({"path": request.url.path, **context})
+    # Where nobody was asked for a token (an unknown address), there is no caller.
+    caller = getattr(request.state, "caller", None)
+    common = {"path": request.url.path, "caller": caller}
+    text = templates().get_template(name).render({**common, **context})
     return HTMLResponse(
         text, status_code=status, headers={"Cache-Control": "no-cache", **(headers or {})}
     )

@@ -8,11 +8,14 @@ from tests.helpers.command_line import call
 from perfbisect.commands.demonstrate import truth_told
 from perfbisect.commands.options import make_request, make_settings, option_name
 from perfbisect.commands.remote import read_token
-from perfbisect.commands.serving import is_loopback, refuse_open_door
+from perfbisect.commands.serving import refuse_open_door
 from perfbisect.commands.simulating import parse_steps
+from perfbisect.core.access import Anonymous
 from perfbisect.core.states import ChangeKind
 from perfbisect.demo.repository import DemoRepository, KnownStep
 from perfbisect.errors import BadInputError
+from perfbisect.security import is_loopback
+from perfbisect.settings import Settings
 
 
 def test_usage_errors_are_bad_input() -> None:
@@ -80,18 +83,18 @@ def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
-def test_loopback_needs_no_permission(bind: str) -> None:
+def test_loopback_needs_no_permission(tmp_path: Path, bind: str) -> None:
     """Addresses that only this machine reaches are served without further ado."""
     assert is_loopback(bind)
-    refuse_open_door(bind, no_auth=False)
+    refuse_open_door(Settings(data_dir=tmp_path, bind=bind))
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
-def test_open_doors_are_refused(bind: str) -> None:
-    """Any other address is refused unless the missing authentication is accepted explicitly."""
+def test_open_doors_are_refused(tmp_path: Path, bind: str) -> None:
+    """Any other address is refused while nobody could log in, unless that is asked for."""
     with pytest.raises(BadInputError, match="--no-auth"):
-        refuse_open_door(bind, no_auth=False)
-    refuse_open_door(bind, no_auth=True)
+        refuse_open_door(Settings(data_dir=tmp_path, bind=bind))
+    refuse_open_door(Settings(data_dir=tmp_path, bind=bind, anonymous=Anonymous.SUBMIT))
 
 
 def test_serve_refuses_before_it_opens_anything(tmp_path: Path) -> None:
