@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
+from perfbisect.alerting.desk import Desk
 from perfbisect.conductor import Conductor
 from perfbisect.errors import PerfbisectError
 from perfbisect.problems import (
@@ -35,6 +36,7 @@ from perfbisect.routers import (
     tokens,
 )
 from perfbisect.routers.access import Gate, admit_caller
+from perfbisect.routers.alert_submission import AlertSubmitter
 from perfbisect.routers.compression import Compression
 from perfbisect.routers.deps import PREFIX
 from perfbisect.routers.health import StoreCollector
@@ -78,7 +80,7 @@ def create_app(
     )
     app.state.gate = Gate.of(settings)
     app.state.metrics = CollectorRegistry()
-    app.state.conductor = None
+    app.state.conductor = app.state.desk = None
     for module in (bisections, experiments, estimates, evidence, events, logs, catalogue, tokens):
         app.include_router(module.router, prefix=PREFIX, responses=documented(401, 403, 429))
     app.include_router(health.router)
@@ -109,8 +111,12 @@ def _lifespan(
             if make is not None:
                 app.state.conductor = await to_thread.run_sync(make, services)
                 app.state.conductor.start()
+                app.state.desk = await to_thread.run_sync(Desk, services, AlertSubmitter(services))
+                app.state.desk.start()
             yield
         finally:
+            if app.state.desk is not None:
+                await to_thread.run_sync(app.state.desk.stop)
             if app.state.conductor is not None:
                 await to_thread.run_sync(app.state.conductor.stop)
             app.state.metrics.unregister(collector)

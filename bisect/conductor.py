@@ -41,6 +41,8 @@ class _Active:
 
     job: Job
     renewed_at: float
+    #: The higher one goes first (see ``Conducted.priority``).
+    priority: int = 0
     #: Something happened since the last plan.
     dirty: bool = True
     looked_at: float = 0.0
@@ -174,8 +176,13 @@ class Conductor:
         self._wait_for_news()
         self._recover()
         self._adopt()
-        for ref in sorted(self._active, key=lambda each: self._active[each].looked_at):
+        for ref in sorted(self._active, key=self._turn):
             self._advance_safely(ref)
+
+    def _turn(self, ref: JobRef) -> tuple[int, float]:
+        """Return what jobs are sorted by: the first one gets what is free."""
+        item = self._active[ref]
+        return -item.priority, item.looked_at
 
     # ------------------------------------------------------------------ what came back
 
@@ -239,8 +246,12 @@ class Conductor:
                 taken = bisections.acquire_leases(session, self.owner, only=self._only)
             for ref in taken:
                 job = load_job(self._services, ref)
-                self._active[ref] = _Active(job, renewed_at=time.monotonic())
+                self._active[ref] = _Active(job, time.monotonic(), self._priority(ref))
         self._renew()
+
+    def _priority(self, ref: JobRef) -> int:
+        with self._database.read() as session:
+            return load_row(session, ref).priority
 
     def _renew(self) -> None:
         moment = time.monotonic()

@@ -57,6 +57,7 @@ def submit_experiment(
     allow_local: bool = False,
     resume: bool = False,
     progress: Progress | None = None,
+    priority: int = 0,
 ) -> SubmittedExperiment:
     """Check a request and store it as an experiment that is ready to be conducted.
 
@@ -102,6 +103,7 @@ def submit_experiment(
             plan=dict(prepared.plan),
             requested_by=requested_by,
             origin=origin,
+            priority=priority,
             created_at=now(),
             active_seconds=0.0,
         )

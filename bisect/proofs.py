@@ -166,6 +166,7 @@ def insert_proof(
             plan={},
             requested_by=row.requested_by,
             origin="bisection",
+            priority=row.priority,
             created_at=now(),
             active_seconds=0.0,
         )

@@ -63,6 +63,7 @@ def submit(
     allow_local: bool = False,
     resume: bool = False,
     progress: Progress | None = None,
+    priority: int = 0,
 ) -> Submitted:
     """Check a request and store it as a bisection that is ready to be conducted.
 
@@ -74,6 +75,7 @@ def submit(
         allow_local: accept repositories on this machine's disk, and files named in the request.
         resume: go on with an unfinished bisection of the same request if there is one.
         progress: told what goes on while the repository is mirrored and nightlies are read.
+        priority: 0 is a person's; less is work nobody waits for (see ``Conducted.priority``).
 
     Raises:
         BadInputError: the request can't be right.
@@ -94,6 +96,7 @@ def submit(
         row = _insert(session, request, prepared, files, digest)
         row.requested_by = requested_by
         row.origin = origin
+        row.priority = priority
         row.idempotency_key = idempotency_key
         session.flush()
         _insert_candidates(session, row.id, prepared.axis)

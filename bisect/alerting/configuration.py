@@ -34,6 +34,8 @@ class AlertsTable(_Table):
     group_wait: str = "1m"
     #: Bisections that alerts may start within 24 hours, all series together; nothing: any number.
     budget_per_day: Annotated[int, Field(ge=0)] | None = None
+    #: Whether each pool in use measures a wheel against itself once a week (A/A).
+    self_checks: bool = True
     #: What holds for every series unless its own table says otherwise.
     policy: Policy = Policy()
     rule: tuple[Rule, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 
 from perfbisect.alerting.configuration import AlertConfig, load_alert_config
@@ -37,13 +37,11 @@ class Desk:
         services: Services,
         submitter: Submitter,
         *,
-        hosts: Callable[[], Iterable[tuple[str, str]]] = tuple,
         clock: Callable[[], datetime] = now,
     ) -> None:
         """Make a desk.
 
         Args:
-            hosts: (name, pool) of the machines on which A/A runs are due.
             clock: the present moment.
 
         Raises:
@@ -51,7 +49,6 @@ class Desk:
         """
         self._services = services
         self._submitter = submitter
-        self._hosts = hosts
         self._clock = clock
         self._config = load_alert_config(services.settings.project_dir)
         self._problem = ""
@@ -98,5 +95,6 @@ class Desk:
         config, moment = self.config, self._clock()
         decide(self._services, config, self._submitter, moment)
         follow(self._services, config, self._submitter)
-        start_due(self._services, moment, self._hosts())
+        if config.alerts.self_checks:
+            start_due(self._services, moment)
         spread(self._services, config, own_policy)

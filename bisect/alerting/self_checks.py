@@ -7,12 +7,12 @@ how often a difference is claimed where there is none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -24,7 +24,7 @@ from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
 from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
-from perfbisect.store.jobs import experiment
+from perfbisect.store.jobs import CONDUCTED, experiment
 from perfbisect.store.tables import (
     BisectionRow,
     ExperimentRow,
@@ -41,6 +41,10 @@ PRIORITY = -20
 _RUNS = 8
 #: Factor from the median absolute deviation to the standard deviation of a normal distribution.
 _MAD = 1.4826
+#: A pool in which something was measured since then is in use.
+_IN_USE = timedelta(days=8)
+#: How long nothing must have gone on.
+_IDLE = timedelta(minutes=10)
 #: A/A runs that the figures of a pool are made from at most, newest first.
 _NEWEST = 52
 
@@ -119,34 +123,65 @@ def week_of(moment: datetime) -> str:
     return f"{year}-W{week:02d}"
 
 
-def start_due(services: Services, moment: datetime, hosts: Iterable[tuple[str, str]]) -> list[str]:
-    """Submit this week's A/A run of each pool that has none and something to run.
+def start_due(services: Services, moment: datetime) -> list[str]:
+    """Submit this week's A/A run of each pool in use that has none; return their ids.
 
-    Args:
-        hosts: (name, pool) of the machines that are there.
-
-    Returns:
-        ids of the experiments that were submitted.
+    It waits until nothing has gone on for a while: nobody shall wait for it.
     """
+    with services.database.read() as session:
+        if _busy(session, moment):
+            return []
+        due = [pool for pool in _pools(session, moment) if _is_due(session, moment, pool)]
     started = []
-    for pool in sorted({pool for _, pool in hosts}):
-        key = f"aa-{week_of(moment)}-{pool}"
-        with services.database.read() as session:
-            known = select(ExperimentRow.id).where(ExperimentRow.idempotency_key == key)
-            if session.scalar(known) is not None:
-                continue
+    for pool in due:
         try:
             with services.database.write() as session:
-                found = _something_to_run(session, pool)
-                if found is not None:
-                    started.append(_insert(session, key, pool, *found))
+                point, source = _something_to_run(session, pool, moment) or (None, None)
+                if point is not None and source is not None:
+                    started.append(_insert(session, _key(moment, pool), pool, point, source))
         except IntegrityError:
             # Another process was first.
             continue
     return started
 
 
-def _something_to_run(session: Session, pool: str) -> tuple[PointRow, BisectionRow] | None:
+def _key(moment: datetime, pool: str) -> str:
+    return f"aa-{week_of(moment)}-{pool}"
+
+
+def _busy(session: Session, moment: datetime) -> bool:
+    """Return whether anything goes on, or ended a moment ago."""
+    return any(
+        session.scalar(
+            select(table.id)
+            .where(
+                or_(
+                    table.state != BisectionState.FINISHED,
+                    table.finished_at > moment - _IDLE,
+                )
+            )
+            .limit(1)
+        )
+        for table in CONDUCTED
+    )
+
+
+def _pools(session: Session, moment: datetime) -> list[str]:
+    query = select(HostRow.pool).where(HostRow.last_seen_at > moment - _IN_USE).distinct()
+    return sorted(session.scalars(query))
+
+
+def _is_due(session: Session, moment: datetime, pool: str) -> bool:
+    key = _key(moment, pool)
+    known = select(ExperimentRow.id).where(ExperimentRow.idempotency_key == key)
+    if session.scalar(known) is not None:
+        return False
+    return _something_to_run(session, pool, moment) is not None
+
+
+def _something_to_run(
+    session: Session, pool: str, moment: datetime
+) -> tuple[PointRow, BisectionRow] | None:
     """Return the newest point of a pool whose wheel was built here, and its bisection."""
     query = (
         select(PointRow, BisectionRow)
@@ -156,6 +191,7 @@ def _something_to_run(session: Session, pool: str) -> tuple[PointRow, BisectionR
         .where(
             HostRow.pool == pool,
             PointRow.rejected == "",
+            PointRow.measured_at > moment - _IN_USE,
             WheelRow.published.is_(None),
             BisectionRow.repository_id.is_not(None),
         )
