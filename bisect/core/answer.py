@@ -108,12 +108,10 @@ def step_strip(facts: Facts, inference: Inference) -> FloatArray:
     """Return (n,): the probability of a wanted step at each position, gaps spread by the prior."""
     axis, nodes = inference.axis, inference.nodes
     strip = np.zeros(facts.n)
+    # Each commit's part of its gap: the nodes of the ends, which are measured, bound the gaps.
     mass = np.diff(axis.mass)
-    share = np.zeros(axis.last)
-    for gap, probability in enumerate(inference.wanted.tolist()):
-        low, high = int(nodes[gap]), int(nodes[gap + 1])
-        inside = mass[low:high]
-        share[low:high] = probability * inside / max(float(inside.sum()), 1e-300)
+    whole = np.maximum(np.diff(axis.mass[nodes]), 1e-300)
+    share = mass * np.repeat(inference.wanted / whole, np.diff(nodes))
     arrivals = axis.latest[1:] + 1 if axis.reversed else axis.earliest[1:]
     strip[arrivals - 1] = share
     return strip

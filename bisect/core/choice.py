@@ -63,13 +63,11 @@ def calibration_runs(situation: Situation, inference: Inference, hosts: list[str
     drifts = inference.correction.drift > inference.sigma
     every = ANCHOR_EVERY_IN_DRIFT if drifts else ANCHOR_EVERY
     ends = {int(axis.representative[0]), int(axis.representative[-1])}
+    samples = inference.samples
     runs: list[Run] = []
     for host in list(hosts):
-        mine = [
-            int(axis.representative_of[o.position])
-            for o in sorted(facts.observations, key=lambda o: o.at)
-            if o.host == host and o.purpose is not Purpose.HISTORY
-        ]
+        own = (samples.history == 0) & (samples.host == samples.hosts.index(host))
+        mine = samples.wheel[own].tolist()
         since = next((k for k, wheel in enumerate(reversed(mine)) if wheel in ends), len(mine))
         if len(facts.hosts) > 1 and min(_end_counts(situation, host)) == 0:
             reason = "its offset is not known yet"

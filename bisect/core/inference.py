@@ -273,6 +273,6 @@ def _evidence(axis: Axis, samples: Samples, shift: FloatArray) -> float:
     chain = chain_of(
         likelihood, hazard, kernel_of(1, 0.5, len(grid.levels)), grid.log_prior, grid.levels
     )
-    score = forward_pass(chain)[1] + grid.log_prior
+    score = forward_pass(chain)[-1] + grid.log_prior
     # Levels are spread evenly over the grid, whose range depends on the shift: a density.
     return float(np.logaddexp.reduce(score) - np.log(len(grid.levels) * grid.spacing))

@@ -130,11 +130,10 @@ def label_forward(
     shape = (len(likelihood), labelling.labels, len(levels))
     forward, jumped = np.empty(shape), np.empty(shape)
     mass = labelling.start(likelihood[0])
-    for index in range(len(likelihood)):
+    for index, stays in enumerate([0.0, *(1.0 - hazard).tolist()]):
         if index:
-            h = hazard[index - 1]
-            mass = ((1.0 - h) * mass + h * jumped[index - 1]) * likelihood[index]
-        mass = mass / (mass.sum() + TINY)
+            mass = (stays * mass + (1.0 - stays) * jumped[index - 1]) * likelihood[index]
+        mass /= float(mass.sum()) + TINY
         forward[index] = mass
         jumped[index] = labelling.land(kernel.jump(mass))
     seen = backward * likelihood

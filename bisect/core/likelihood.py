@@ -7,6 +7,7 @@ better, so that a regression always goes down and differences are relative chang
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from scipy.special import gammaincinv
@@ -48,7 +49,7 @@ class Samples:
 
 def samples_of(facts: Facts, axis: Axis) -> Samples:
     """Read the observations; equal facts in any order of arrival give equal samples."""
-    ordered = sorted(facts.observations, key=lambda o: (o.at, o.host, o.position, o.value))
+    ordered = sorted(facts.observations, key=_order)
     names = {host: index for index, host in enumerate(facts.hosts)}
     for observation in ordered:
         names.setdefault(observation.host, len(names))
@@ -64,6 +65,9 @@ def samples_of(facts: Facts, axis: Axis) -> Samples:
         history=np.array([o.purpose is Purpose.HISTORY for o in ordered], dtype=np.int64),
         hosts=tuple(names),
     )
+
+
+_order = attrgetter("at", "host", "position", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,5 +196,5 @@ def log_likelihood(values: FloatArray, slots: IntArray, count: int, grid: Grid) 
     np.log(density, out=density)
     ranked = slots[order]
     starts = np.flatnonzero(np.diff(ranked, prepend=-1))
-    out[ranked[starts]] = np.add.reduceat(density, starts, axis=0, dtype=np.float64)
+    out[ranked[starts]] = np.add.reduceat(density, starts, axis=0)
     return out

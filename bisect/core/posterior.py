@@ -9,6 +9,7 @@ all noise scales at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -64,6 +65,7 @@ class Kernel:
         return np.maximum(out, 0.0, out=out)
 
 
+@lru_cache(maxsize=128)
 def kernel_of(width: int, down: float, count: int, *, dense: bool | None = None) -> Kernel:
     """Return the kernel for ``count`` levels and jumps of more than ``width`` grid points.
 
@@ -133,47 +135,62 @@ def chain_of(
     return Chain(np.exp(log_likelihood - peak[:, :, None]), peak, hazard, kernel, log_prior, levels)
 
 
-def forward_pass(chain: Chain) -> tuple[FloatArray, FloatArray]:
-    """Return the forward messages (M, S, G), each summing to one, and log evidence (S,)."""
+def forward_pass(chain: Chain) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the forward messages (M, S, G), each summing to one, and log evidence (S,).
+
+    Between them: the messages after one jump, (M - 1, S, G), on the same scale.
+    """
     likelihood, hazard = chain.likelihood, chain.hazard
     messages = np.empty_like(likelihood)
+    jumped = np.empty_like(likelihood[1:])
     evidence = chain.log_scale.sum(axis=0)
     mass = likelihood[0] / likelihood.shape[2]
     last = len(likelihood) - 1
     for index in range(last + 1):
         if index:
             h = hazard[index - 1]
-            mass = ((1.0 - h) * mass + h * chain.kernel.jump(mass)) * likelihood[index]
+            leap = jumped[index - 1] = chain.kernel.jump(mass)
+            mass = ((1.0 - h) * mass + h * leap) * likelihood[index]
         if index % RESCALE_EVERY == 0 or index == last:
             total = mass.sum(axis=1, keepdims=True) + TINY
             mass = mass / total
             evidence = evidence + np.log(total[:, 0])
         messages[index] = mass
-    messages /= messages.sum(axis=2, keepdims=True) + TINY
-    return messages, evidence
+    scale = messages.sum(axis=2, keepdims=True) + TINY
+    messages /= scale
+    jumped /= scale[:-1]
+    return messages, jumped, evidence
 
 
-def backward_pass(chain: Chain) -> FloatArray:
-    """Return the backward messages (M, S, G), each summing to one."""
+def backward_pass(chain: Chain) -> tuple[FloatArray, FloatArray]:
+    """Return the backward messages (M, S, G), each summing to one.
+
+    And what follows each gap, the next node's likelihood included, one jump back: (M - 1, S, G),
+    on the same scale.
+    """
     likelihood, hazard = chain.likelihood, chain.hazard
     messages = np.empty_like(likelihood)
+    jumped = np.empty_like(likelihood[1:])
     mass = np.full_like(likelihood[0], 1.0 / likelihood.shape[2])
     messages[-1] = mass
     for index in range(len(likelihood) - 2, -1, -1):
         seen = mass * likelihood[index + 1]
         h = hazard[index]
-        mass = (1.0 - h) * seen + h * chain.kernel.jump_back(seen)
+        leap = jumped[index] = chain.kernel.jump_back(seen)
+        mass = (1.0 - h) * seen + h * leap
         if index % RESCALE_EVERY == 0:
             mass = mass / (mass.sum(axis=1, keepdims=True) + TINY)
         messages[index] = mass
-    messages /= messages.sum(axis=2, keepdims=True) + TINY
-    return messages
+    scale = messages.sum(axis=2, keepdims=True) + TINY
+    messages /= scale
+    jumped /= scale[1:]
+    return messages, jumped
 
 
 def solve(chain: Chain) -> Marginals:
     """Run both passes and read off the marginals."""
-    forward, evidence = forward_pass(chain)
-    backward = backward_pass(chain)
+    forward, leapt, evidence = forward_pass(chain)
+    backward, leapt_back = backward_pass(chain)
     score = evidence + chain.log_prior
     peak = float(score.max())
     noise = np.exp(score - peak)
@@ -186,28 +203,34 @@ def solve(chain: Chain) -> Marginals:
     level_mass = (level_mass * weights).sum(axis=1)
     level = level_mass @ chain.levels
     spread = np.maximum(level_mass @ chain.levels**2 - level**2, 0.0)
-    jump, sizes = _jumps(chain, forward, backward, noise)
+    jump, sizes = _jumps(chain, (forward, leapt), (backward, leapt_back), noise)
     return Marginals(
         noise, jump, level, np.sqrt(spread), sizes, peak + float(np.log(total)), forward, backward
     )
 
 
 def _jumps(
-    chain: Chain, forward: FloatArray, backward: FloatArray, noise: FloatArray
+    chain: Chain,
+    ahead: tuple[FloatArray, FloatArray],
+    behind: tuple[FloatArray, FloatArray],
+    noise: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the probability of a jump in each gap, and its size if there is one."""
+    """Return the probability of a jump in each gap, and its size if there is one.
+
+    Both passes are given with their messages moved by one jump.
+    """
+    (forward, leapt), (backward, leapt_back) = ahead, behind
     before = forward[:-1]
     after = (backward * chain.likelihood)[1:]
     h = chain.hazard[:, None]
-    arrived = chain.kernel.jump(before)
     stay = (1.0 - h) * (before * after).sum(axis=2)
-    landed = arrived * after
+    landed = leapt * after
     leap = h * landed.sum(axis=2)
     probability = leap / (stay + leap + TINY)
     # Noise scales under which the jump is likelier tell more about its size.
     share = probability * noise + TINY
     share = (share / share.sum(axis=1, keepdims=True))[:, :, None]
-    left = before * chain.kernel.jump_back(after)
+    left = before * leapt_back
     sides = []
     for mass in (left, landed):
         mass = mass / (mass.sum(axis=2, keepdims=True) + TINY)
