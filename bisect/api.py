@@ -25,6 +25,8 @@ from perfbisect.problems import (
     validation_problem,
 )
 from perfbisect.routers import (
+    alerts,
+    answers,
     bisections,
     catalogue,
     estimates,
@@ -81,7 +83,19 @@ def create_app(
     app.state.gate = Gate.of(settings)
     app.state.metrics = CollectorRegistry()
     app.state.conductor = app.state.desk = None
-    for module in (bisections, experiments, estimates, evidence, events, logs, catalogue, tokens):
+    modules = (
+        alerts,
+        answers,
+        bisections,
+        experiments,
+        estimates,
+        evidence,
+        events,
+        logs,
+        catalogue,
+        tokens,
+    )
+    for module in modules:
         app.include_router(module.router, prefix=PREFIX, responses=documented(401, 403, 429))
     app.include_router(health.router)
     mount_pages(app)
