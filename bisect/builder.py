@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,15 +14,18 @@ from typing import Any
 
 from perfbisect.building.artifacts import NoResultError, result_of, sha256_of
 from perfbisect.building.bazel_binaries import BazelBinaries
-from perfbisect.building.checkout import Checkout, remove, slot, sync_tree
+from perfbisect.building.checkout import Checkout, empty, remove, slot, sync_tree
+from perfbisect.building.distdirs import distdirs
 from perfbisect.building.docker_place import DockerPlace, toolchain_of
 from perfbisect.building.failures import classify, read_log
 from perfbisect.building.images import Images
 from perfbisect.building.local_place import LocalPlace
 from perfbisect.building.place import Directories, Place, Step, StepResult, Stopped
 from perfbisect.building.steps import steps_of
+from perfbisect.building.warm import WarmContainers, remove_orphans
 from perfbisect.containers import Docker
 from perfbisect.core.bazel_flags import check_options, left_out
+from perfbisect.core.bazel_machine import Machine
 from perfbisect.core.recipe import RecipeKind
 from perfbisect.core.states import FailureKind
 from perfbisect.core.toolchain import TOOLCHAIN_FILES, ToolchainFacts, toolchain_facts
@@ -28,7 +33,6 @@ from perfbisect.errors import BadInputError, PerfbisectError, TransientError
 from perfbisect.git.checkout import checkout_tree
 from perfbisect.git.process import Git
 from perfbisect.ports import (
-    Builder,
     BuildRequest,
     BuildSuccess,
     CancelledWork,
@@ -37,7 +41,7 @@ from perfbisect.ports import (
 )
 from perfbisect.processes import kill_leftovers
 from perfbisect.resources import dockerfiles_dir
-from perfbisect.units import format_duration
+from perfbisect.units import format_duration, parse_size
 
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -50,12 +54,18 @@ class BuilderSettings:
     docker_host: str = ""
     #: Processes that compile at once; 0: as many as there are cores.
     jobs: int = 0
+    #: Cache that several machines share, for recipes that name none; empty: none.
+    remote_cache: str = ""
+    #: Archives that builds need not download; None: ``distdir`` in the cache directory.
+    distdir: Path | None = None
+    #: Containers with a Bazel server that are kept between builds; 0: none.
+    warm_servers: int = 1
     #: Directory of Dockerfiles; None: those that travel with the package.
     dockerfiles: Path | None = None
     checkout: Checkout = checkout_tree
 
 
-def make_builder(settings: BuilderSettings | None = None) -> Builder:
+def make_builder(settings: BuilderSettings | None = None) -> RecipeBuilder:
     """Return the builder of this machine; nothing is started or connected until it builds."""
     return RecipeBuilder(settings or BuilderSettings())
 
@@ -65,6 +75,11 @@ class RecipeBuilder:
 
     def __init__(self, settings: BuilderSettings) -> None:
         self._settings = settings
+        self._warm = WarmContainers(settings.warm_servers)
+
+    def close(self) -> None:
+        """Remove the containers that are kept between builds."""
+        self._warm.close()
 
     def build(self, request: BuildRequest, cancel: CancelToken) -> BuildSuccess | Failure:
         """Build, streaming the log to ``request.log_path``.
@@ -96,7 +111,8 @@ class RecipeBuilder:
             facts = read_facts(directories.src)
             self._introduce(request, facts)
             with self._place(request, directories, facts, cancel, epoch) as place:
-                steps = steps_of(recipe, facts, place, directories.home, epoch)
+                machine = self._machine(request, place, directories)
+                steps = steps_of(recipe, facts, place, directories.home, epoch, machine)
                 place.prepare()
                 deadline = time.monotonic() + recipe.timeout
                 for step in steps:
@@ -114,6 +130,7 @@ class RecipeBuilder:
             home=work / "home",
             cache=kept / "shared",
             bazel_root=work / "bazel",
+            distdir=self._settings.distdir or request.cache_dir / "distdir",
         )
         for stale in (fresh.src, fresh.out, fresh.home):
             remove(stale)
@@ -123,8 +140,18 @@ class RecipeBuilder:
             return
         name = f"{request.mirror.stem}-{recipe.toolchain}"
         with slot(kept / "trees", name) as tree:
-            directories = replace(fresh, src=tree / "src", bazel_root=tree / "bazel")
+            directories = replace(
+                fresh,
+                src=tree / "src",
+                out=tree / "out",
+                home=tree / "home",
+                bazel_root=tree / "bazel",
+            )
+            # A container that was kept has these very directories mounted: they must stay.
+            empty(directories.out)
+            empty(directories.home)
             directories.create()
+            os.utime(tree)
             yield directories
 
     def _check_out(self, request: BuildRequest, directories: Directories) -> None:
@@ -160,7 +187,8 @@ class RecipeBuilder:
         with Docker(self._settings.docker_host) as docker:
             dockerfiles = self._settings.dockerfiles or dockerfiles_dir()
             images = Images(docker, dockerfiles, request.cache_dir / "docker" / "images")
-            yield DockerPlace(
+            bazel = request.recipe.kind is RecipeKind.BAZEL
+            place = DockerPlace(
                 request,
                 directories,
                 docker,
@@ -170,7 +198,29 @@ class RecipeBuilder:
                 toolchain=toolchain_of(request.recipe, facts),
                 epoch=epoch,
                 jobs=jobs,
+                warm=self._warm if bazel and self._settings.warm_servers else None,
+                docker_host=self._settings.docker_host,
             )
+            with contextlib.closing(place):
+                yield place
+
+    def _machine(self, request: BuildRequest, place: Place, directories: Directories) -> Machine:
+        """Return what of this machine Bazel is told."""
+        recipe = request.recipe
+        remote = recipe.remote_cache or self._settings.remote_cache
+        if remote and recipe.docker and not recipe.network:
+            _say(request.log_path, "[remote cache left out: the build has no network]")
+            remote = ""
+        inside = [str(path.relative_to(directories.distdir)) for path in distdirs(directories)]
+        return Machine(
+            remote_cache=remote,
+            distdirs=tuple(
+                place.paths.distdir if each == "." else f"{place.paths.distdir}/{each}"
+                for each in inside
+            ),
+            memory=parse_size(recipe.memory, "memory") if recipe.memory else 0,
+            cpus=recipe.cpus,
+        )
 
 
 def remove_leftovers(prefix: str, docker_host: str = "") -> int:
@@ -187,6 +237,8 @@ def remove_leftovers(prefix: str, docker_host: str = "") -> int:
     removed = kill_leftovers(prefix)
     with contextlib.suppress(TransientError), Docker(docker_host) as docker:
         removed += docker.remove_leftovers(prefix)
+        # Kept containers belong to no single piece of work: they go with their process.
+        remove_orphans(docker)
     return removed
 
 
@@ -256,6 +308,14 @@ def _why(
     return told
 
 
+def _taken_out(result: Path, out: Path) -> Path:
+    """Move a result to the build's own directory: the kept tree goes to the next build."""
+    if result.is_relative_to(out):
+        return result
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.move(result, out / result.name))
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
@@ -269,7 +329,7 @@ def _success(
     epoch: int,
 ) -> BuildSuccess:
     try:
-        path = result_of(directories.out, epoch=epoch)
+        path = _taken_out(result_of(directories.out, epoch=epoch), request.work_dir / "out")
     except NoResultError as error:
         kind = FailureKind.OURS if "wheels" in str(error) else FailureKind.PERMANENT
         raise Stopped(Failure(kind, str(error))) from error

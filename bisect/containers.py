@@ -53,6 +53,8 @@ class ContainerSpec:
     cpus: float = 0.0
     #: GPUs by index; empty: none.
     gpus: Sequence[int] = field(default_factory=tuple)
+    #: Labels besides that of the work.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Docker:
                 try:
                     end = _follow(container, output, started + timeout, cancel)
                 finally:
-                    _remove(container)
+                    remove_container(container)
         except _CommandNotFound as error:
             output.write(f"{error}\n".encode())
             end = _End(returncode=127)
@@ -162,6 +164,22 @@ class Docker:
             tail=output.tail,
             log_error=output.error,
         )
+
+    def start(self, spec: ContainerSpec) -> Container:
+        """Start a container that runs on; whoever started it removes it.
+
+        Raises:
+            TransientError: the engine fails or goes away.
+            InternalError: the engine refuses the container.
+        """
+        with translated():
+            container = self._create(spec)
+            try:
+                container.start()
+            except BaseException:
+                remove_container(container)
+                raise
+        return container
 
     def remove_leftovers(self, prefix: str) -> int:
         """Remove every container of work whose name starts with ``prefix``; return how many.
@@ -179,7 +197,7 @@ class Docker:
                 if container.labels.get(LABEL, "").startswith(prefix)
             ]
             for container in found:
-                _remove(container)
+                remove_container(container)
         return len(found)
 
     def _create(self, spec: ContainerSpec) -> Container:
@@ -211,7 +229,7 @@ class Docker:
             init=True,
             # The output is copied as it comes; a second copy on the engine's disk helps nobody.
             log_config=LogConfig(type=LogConfig.types.NONE),
-            labels={LABEL: spec.work},
+            labels={LABEL: spec.work, **spec.labels},
             **limits,
         )
 
@@ -267,7 +285,7 @@ def _copy(stream: Iterator[bytes], output: ProcessOutput) -> None:
             output.write(chunk)
 
 
-def _remove(container: Container) -> None:
+def remove_container(container: Container) -> None:
     """Kill and remove a container; gone already is fine."""
     with contextlib.suppress(NotFound):
         try:

@@ -88,6 +88,14 @@ def _equal(entry: os.DirEntry[str], old: Path) -> bool:
     return filecmp.cmp(entry.path, old, shallow=False)
 
 
+def empty(path: Path) -> None:
+    """Remove what is in a directory, which itself stays; one that is missing stays so."""
+    if path.is_dir():
+        path.chmod(0o755)
+        for entry in list(path.iterdir()):
+            remove(entry)
+
+
 def remove(path: Path) -> None:
     """Remove a file, link or directory, also one that a build made read-only; missing is fine."""
     if path.is_symlink() or path.is_file():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from perfbisect.building.place import (
     parse_python_version,
     step_environment,
 )
+from perfbisect.building.warm import WarmContainer, WarmContainers
 from perfbisect.containers import ContainerSpec, Docker
 from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.toolchain import ToolchainFacts
@@ -31,6 +34,7 @@ _INSIDE = Paths(
     home="/build/home",
     cache="/build/cache",
     bazel_root="/build/bazel",
+    distdir="/build/distdir",
 )
 _CA = "/build/host-ca.crt"
 
@@ -50,7 +54,15 @@ class DockerPlace:
         toolchain: str,
         epoch: int,
         jobs: int,
+        warm: WarmContainers | None = None,
+        docker_host: str = "",
     ) -> None:
+        """Make a place.
+
+        Args:
+            warm: where containers of kept trees are kept; None: each step gets one of its own.
+            docker_host: URL that the engine was opened by.
+        """
         self._request = request
         self._directories = directories
         self._docker = docker
@@ -65,6 +77,10 @@ class DockerPlace:
         self._bazel: dict[str, str] = {}
         self._image: Image | None = None
         self._user = _user(docker)
+        self._warm = warm
+        self._docker_host = docker_host
+        self._kept: WarmContainer | None = None
+        self._lent = contextlib.ExitStack()
 
     @property
     def paths(self) -> Paths:
@@ -100,8 +116,19 @@ class DockerPlace:
         }
 
     def prepare(self) -> None:
-        """Have the image, built now if need be."""
+        """Have the image, built now if need be, and the container of a kept tree."""
         self._ensure_image()
+        if self._warm is None:
+            return
+        # What a step is started with is told then: only what stays is the container's own.
+        spec = replace(self._spec(Step(())), env={})
+        tree = self._directories.src.parent
+        lent = self._warm.lend(self._docker, tree, spec, self._docker_host)
+        self._kept = self._lent.enter_context(lent)
+
+    def close(self) -> None:
+        """Give back what was lent."""
+        self._lent.close()
 
     def python_version(self) -> tuple[int, int] | None:
         """Ask the image's Python for its version."""
@@ -116,7 +143,7 @@ class DockerPlace:
         """The image's own digest."""
         return self._ensure_image().id.rpartition(":")[2][:20]
 
-    def bazel(self, version: str) -> str:
+    def bazel(self, version: str) -> tuple[str, str]:
         """Put a Bazel of this version, verified on this machine, into the image."""
         found = self._binaries.find(version, self._request.recipe.bazel_binary, self._cancel)
         self._bazel = {"bazel": found.version}
@@ -129,12 +156,18 @@ class DockerPlace:
             self._request.log_path,
             self._cancel,
         )
-        return "bazel"
+        return "bazel", found.version
+
+    @property
+    def keeps_server(self) -> bool:
+        """Whether the container outlives a step."""
+        return self._warm is not None
 
     def run(self, step: Step, timeout: float) -> StepResult:
-        """Run a step in a container of its own."""
+        """Run a step in a container of its own, or in that of the kept tree."""
         self._hand_over()
-        done = self._docker.run(
+        run = self._docker.run if self._kept is None else self._kept.run
+        done = run(
             self._spec(step), timeout=timeout, cancel=self._cancel, log_path=self._request.log_path
         )
         return StepResult(
@@ -177,6 +210,7 @@ class DockerPlace:
                 (own.home, _INSIDE.home, False),
                 (own.cache, _INSIDE.cache, False),
                 (own.bazel_root, _INSIDE.bazel_root, False),
+                (own.distdir, _INSIDE.distdir, True),
                 # The tree's .git borrows the mirror's objects by their path.
                 (mirror, str(mirror), True),
                 *(() if ca is None else ((ca, _CA, True),)),

@@ -54,7 +54,8 @@ class LocalPlace:
     def paths(self) -> Paths:
         """The directories as they are."""
         own = self._directories
-        return Paths(str(own.src), str(own.out), str(own.home), str(own.cache), str(own.bazel_root))
+        named = (own.src, own.out, own.home, own.cache, own.bazel_root, own.distdir)
+        return Paths(*map(str, named))
 
     @property
     def python(self) -> str:
@@ -93,11 +94,16 @@ class LocalPlace:
         compilers = [self._version(name, "--version") for name in ("gcc", "g++", "clang", "ld")]
         return digest_of([self._program, *compilers])[:20]
 
-    def bazel(self, version: str) -> str:
+    def bazel(self, version: str) -> tuple[str, str]:
         """Return a Bazel of this version, fetched if need be."""
         found = self._binaries.find(version, self._request.recipe.bazel_binary, self._cancel)
         self._bazel = {"bazel": found.version, "bazel_binary": str(found.path)}
-        return str(found.path)
+        return str(found.path), found.version
+
+    @property
+    def keeps_server(self) -> bool:
+        """No: nothing of a build is left running on the machine itself."""
+        return False
 
     def run(self, step: Step, timeout: float) -> StepResult:
         """Run a step as a process tree, killed on timeout and cancel."""

@@ -46,10 +46,13 @@ class Directories:
     cache: Path
     #: What Bazel keeps from build to build of this ``src``.
     bazel_root: Path
+    #: Archives that the build need not download; may be missing.
+    distdir: Path
 
     def create(self) -> None:
         """Create all but ``src``, which the checkout makes."""
-        for path in (self.out, self.home, self.home / "tmp", self.cache, self.bazel_root):
+        made = (self.out, self.home, self.home / "tmp", self.cache, self.bazel_root, self.distdir)
+        for path in made:
             path.mkdir(parents=True, exist_ok=True)
 
 
@@ -62,6 +65,7 @@ class Paths:
     home: str
     cache: str
     bazel_root: str
+    distdir: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +143,17 @@ class Place(Protocol):
         """
         ...
 
-    def bazel(self, version: str) -> str:
-        """Return the program Bazel of this version (empty: any).
+    def bazel(self, version: str) -> tuple[str, str]:
+        """Return the program Bazel of this version (empty: any), and the version that it has.
 
         Raises:
             Stopped: there is none.
         """
+        ...
+
+    @property
+    def keeps_server(self) -> bool:
+        """Whether Bazel's server may stay between two steps, and between two builds."""
         ...
 
     def run(self, step: Step, timeout: float) -> StepResult:

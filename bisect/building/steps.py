@@ -10,6 +10,7 @@ from pathlib import Path
 from perfbisect.building.artifacts import ARTIFACTS
 from perfbisect.building.place import Place, Step, Stopped
 from perfbisect.core.bazel_flags import bazel_command
+from perfbisect.core.bazel_machine import Machine, machine_flags
 from perfbisect.core.python_releases import requirements_date
 from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.states import FailureKind
@@ -18,10 +19,19 @@ from perfbisect.ports import Failure
 
 #: Name of the file of build constraints in the build's home.
 CONSTRAINTS = "build-constraints.txt"
+#: Seconds after which a Bazel server that nobody uses ends by itself.
+_SERVER_IDLE = 3600
+
+_ALONE = Machine()
 
 
 def steps_of(
-    recipe: Recipe, facts: ToolchainFacts, place: Place, home: Path, epoch: int
+    recipe: Recipe,
+    facts: ToolchainFacts,
+    place: Place,
+    home: Path,
+    epoch: int,
+    machine: Machine = _ALONE,
 ) -> list[Step]:
     """Return the commands that build a tree, in order.
 
@@ -31,26 +41,29 @@ def steps_of(
         place: where the commands will run.
         home: the build's home as this machine sees it; files that the commands need go there.
         epoch: date of the commit, seconds since 1970.
+        machine: caches and limits of the machine, for Bazel.
 
     Raises:
         Stopped: the tree can't be built by this recipe.
         BadInputError: the recipe contradicts itself or the tree.
     """
     if recipe.kind is RecipeKind.BAZEL:
-        return _bazel(recipe, facts, place, home)
+        return _bazel(recipe, facts, place, home, machine)
     if recipe.kind is RecipeKind.PIP_WHEEL:
         return _pip_wheel(recipe, place, home, epoch)
     return _command(recipe, place)
 
 
-def _bazel(recipe: Recipe, facts: ToolchainFacts, place: Place, home: Path) -> list[Step]:
+def _bazel(
+    recipe: Recipe, facts: ToolchainFacts, place: Place, home: Path, machine: Machine
+) -> list[Step]:
     if recipe.target == "auto" and not facts.target:
         reason = "this tree has no target that makes a wheel"
         raise Stopped(Failure(FailureKind.PERMANENT, reason, facts.reasons))
     version = facts.bazel if recipe.bazel == "auto" else recipe.bazel
-    program = place.bazel(version)
+    program, found = place.bazel(version)
     command = bazel_command(recipe, facts)
-    (home / ".bazelrc").write_text(bazelrc(place))
+    (home / ".bazelrc").write_text(bazelrc(place, found, machine))
     text = shlex.join(command)
     return [Step((program, *command[1:]), text=text), *_after_bazel(recipe, command[-1], place)]
 
@@ -68,17 +81,24 @@ def _after_bazel(recipe: Recipe, label: str, place: Place) -> list[Step]:
     return [Step(("/bin/sh", "-c", script), text=script)]
 
 
-def bazelrc(place: Place) -> str:
+def bazelrc(place: Place, version: str = "", machine: Machine = _ALONE) -> str:
     """Return the rc file for the build's home: what concerns this machine and not the wheel.
 
     Startup options are here too, so that the command line stays the recipe's own. Without a server
     (``--batch``) nothing is left running.
+
+    Args:
+        place: where Bazel runs.
+        version: of Bazel.
+        machine: further caches, and limits.
     """
     cache, key = f"{place.paths.cache}/bazel", place.toolchain_key
+    server = f"--max_idle_secs={_SERVER_IDLE}" if place.keeps_server else "--batch"
+    further = "".join(f"build {flag}\n" for flag in machine_flags(version, machine))
     return (
-        f"startup --batch --output_user_root={place.paths.bazel_root}/{key}\n"
+        f"startup {server} --output_user_root={place.paths.bazel_root}/{key}\n"
         f"build --disk_cache={cache}/disk-{key} --repository_cache={cache}/repository\n"
-        f"build --distdir={cache}/distdir\n"
+        f"{further}"
         f"build --jobs={place.jobs}\n"
         "build --color=no --curses=no --show_progress_rate_limit=5\n"
     )

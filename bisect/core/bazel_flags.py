@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from perfbisect.core.bazel_machine import check_remote_cache
 from perfbisect.core.recipe import Recipe
 from perfbisect.core.toolchain import ToolchainFacts
 from perfbisect.errors import BadInputError
@@ -23,8 +24,23 @@ def check_options(recipe: Recipe) -> None:
     Raises:
         BadInputError: names the field, its value and what would be right.
     """
-    for problem in _problems(recipe):
+    for problem in option_problems(recipe):
         raise problem
+
+
+def option_problems(
+    recipe: Recipe, facts: ToolchainFacts | None = None
+) -> tuple[BadInputError, ...]:
+    """Return what can't be right about a recipe's options: each names its field and says why.
+
+    Args:
+        recipe: what is asked for.
+        facts: of a tree that it shall build; None: only what is wrong for every tree.
+    """
+    found = [*_problems(recipe)]
+    if facts is not None:
+        found += _era_problems(recipe, facts)
+    return tuple(found)
 
 
 def bazel_command(recipe: Recipe, facts: ToolchainFacts) -> list[str]:
@@ -36,9 +52,8 @@ def bazel_command(recipe: Recipe, facts: ToolchainFacts) -> list[str]:
     Raises:
         BadInputError: the options contradict each other or what the tree supports.
     """
-    check_options(recipe)
-    if recipe.tensorrt and not facts.tensorrt:
-        raise _refuse("tensorrt", True, "TensorRT was removed in TensorFlow 2.18; leave it out")
+    for problem in option_problems(recipe, facts):
+        raise problem
     target = facts.target if recipe.target == "auto" else recipe.target
     if not target:
         raise _refuse("target", "auto", "the tree has no target that makes a wheel; name one")
@@ -63,6 +78,11 @@ def left_out(recipe: Recipe, facts: ToolchainFacts) -> tuple[str, ...]:
     notes = []
     if recipe.numa and not _numa_known(facts):
         notes.append("--config=numa left out: the tree's .bazelrc does not define it")
+    if recipe.tf_api_version is not None and facts.api_by_config:
+        notes.append(
+            f"--config=v{recipe.tf_api_version} in place of --define=tf_api_version: the tree "
+            "chooses its API by configuration"
+        )
     if recipe.xla and facts.xla_by_default:
         notes.append("--define=with_xla_support=true left out: XLA is on by default")
     return tuple(notes)
@@ -92,11 +112,14 @@ def _configs(recipe: Recipe, facts: ToolchainFacts) -> Iterator[str]:
         yield "numa"
     if recipe.tensorrt:
         yield "tensorrt"
+    if recipe.tf_api_version is not None and facts.api_by_config:
+        # The tree's own --config=v2 sets variables as well, which a define would leave as they are.
+        yield f"v{recipe.tf_api_version}"
 
 
 def _defines(recipe: Recipe, facts: ToolchainFacts) -> dict[str, str]:
     ours = {}
-    if recipe.tf_api_version is not None:
+    if recipe.tf_api_version is not None and not facts.api_by_config:
         ours["tf_api_version"] = str(recipe.tf_api_version)
     if recipe.xla and not facts.xla_by_default:
         ours["with_xla_support"] = "true"
@@ -123,6 +146,26 @@ def _hermetic_capability(capability: str) -> str:
 def _problems(recipe: Recipe) -> Iterator[BadInputError]:
     yield from _combinations(recipe)
     yield from _words(recipe)
+    try:
+        check_remote_cache(recipe.remote_cache, "recipe: remote_cache")
+    except BadInputError as error:
+        yield _refuse("remote_cache", recipe.remote_cache, error.message.partition(": give ")[2])
+    if recipe.remote_cache and recipe.docker and not recipe.network:
+        yield _refuse(
+            "remote_cache",
+            recipe.remote_cache,
+            "a container without network can't reach it; set network = true",
+        )
+
+
+def _era_problems(recipe: Recipe, facts: ToolchainFacts) -> Iterator[BadInputError]:
+    """Yield what is asked for and can't be had from a tree."""
+    if recipe.tensorrt and not facts.tensorrt:
+        yield _refuse("tensorrt", True, "TensorRT was removed in TensorFlow 2.18; leave it out")
+    if recipe.mkl and facts.configs and "mkl" not in facts.configs:
+        yield _refuse("mkl", True, "the tree's .bazelrc has no --config=mkl; leave it out")
+    if recipe.tf_api_version == 1 and not facts.api_v1:
+        yield _refuse("tf_api_version", 1, "this tree has the API of version 2 only")
 
 
 def _combinations(recipe: Recipe) -> Iterator[BadInputError]:

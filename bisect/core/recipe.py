@@ -31,6 +31,7 @@ class ReaderKind(StrEnum):
     TF_CNN_BENCHMARKS = "tf-cnn-benchmarks"
     ORBIT = "orbit"
     PYTEST_BENCHMARK = "pytest-benchmark"
+    ARTIFACT_COUNT = "artifact-count"
 
 
 class Take(StrEnum):
@@ -115,6 +116,8 @@ class Recipe:
     env: dict[str, str] = field(default_factory=dict)
     #: Network inside the build container.
     network: bool = False
+    #: bazel: a cache that several machines share; empty: the one of the settings, if any.
+    remote_cache: str = ""
     timeout: float = 4 * 3600.0
     memory: str = ""
     cpus: float = 0.0
@@ -123,8 +126,9 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Identity of what gets built; name, time limits and prior do not change a wheel."""
-        return digest_of(_set_fields(self, ("name", "timeout", "memory", "cpus", "relevance")))
+        """Identity of what gets built; name, limits, caches and prior do not change a wheel."""
+        without = ("name", "timeout", "memory", "cpus", "remote_cache", "relevance")
+        return digest_of(_set_fields(self, without))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,7 @@ class Metric:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     reader: ReaderKind = ReaderKind.REGEX
-    #: regex: one capturing group, or one named ``value``.
+    #: regex: one capturing group, or one named ``value``. artifact-count: what is counted.
     pattern: str = ""
     #: json: dotted path of the value or values, e.g. ``metrics.0.value`` or ``runs.*.seconds``.
     #: perfzero: name of the metric; empty: ``exp_per_second``. pytest-benchmark: name of the test.
@@ -144,6 +148,44 @@ class Metric:
     take: Take = Take.MEDIAN
     #: Leading values dropped as warm-up, on top of what the reader's tool defines as warm-up.
     skip: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """A further repository that a benchmark needs: checked out beside its files, under its name."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    #: Also the name of its directory, relative to where the command runs.
+    name: str
+    #: Name of a known repository, a URL, or (command line only) a path.
+    repository: str
+    #: The commit that is used, whatever is measured; empty: it follows ``follow``.
+    revision: str = ""
+    #: A branch: its last commit before the date of what is measured. Empty: pinned by ``revision``.
+    follow: str = ""
+
+    @property
+    def moving(self) -> bool:
+        """Whether its commit depends on what is measured."""
+        return not self.revision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """What is different from some commit or date of a companion on; later rules win."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    #: A date (``2019-08-19``: commits of that day and later), or a revision of the companion (the
+    #: commits that contain it).
+    since: str
+    #: Name of the companion; empty: the only one.
+    companion: str = ""
+    #: In place of the benchmark's; None: as it is.
+    command: str | None = None
+    files: tuple[str, ...] | None = None
+    requirements: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +209,16 @@ class Benchmark:
     env: dict[str, str] = field(default_factory=dict)
     docker: bool = False
     image: str = ""
+    companions: tuple[Companion, ...] = ()
+    when: tuple[When, ...] = ()
+    #: Globs (relative to where the command runs) of files that are kept beside the run.
+    artifacts: tuple[str, ...] = ()
+
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        """``files``, and what any rule has in their place."""
+        named = (name for rule in self.when for name in rule.files or ())
+        return tuple(dict.fromkeys((*self.files, *named)))
 
     def digest(self, files: dict[str, str]) -> str:
         """Identity of what is measured.

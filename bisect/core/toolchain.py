@@ -78,6 +78,14 @@ class ToolchainFacts:
     hermetic_cuda: bool = False
     #: TensorRT can be built in.
     tensorrt: bool = True
+    #: TensorFlow's API version if nothing is asked for: 1 or 2.
+    api_default: int = 1
+    #: The API is chosen by ``--config=v1`` and ``v2`` (the tree's rc file sets one of them).
+    api_by_config: bool = False
+    #: The API of version 1 can be built.
+    api_v1: bool = True
+    #: Oldest and newest Bazel that the tree accepts, as it says; empty: it does not say.
+    bazel_range: tuple[str, str] = ("", "")
     #: Why each of these is so, for people: build log and pages.
     reasons: tuple[str, ...] = ()
 
@@ -100,6 +108,8 @@ def toolchain_facts(files: Mapping[str, str]) -> ToolchainFacts:
         for mark in ("HERMETIC_PYTHON_VERSION", "python_init_rules")
     )
     tensorrt = version is None or version < (2, 18)
+    api = re.search(r"^build\s+--config=v([12])\b", rc, re.MULTILINE)
+    configs = frozenset(_CONFIG.findall(rc))
     reasons = (
         bazel_why,
         version_why,
@@ -107,6 +117,7 @@ def toolchain_facts(files: Mapping[str, str]) -> ToolchainFacts:
         target_why,
         f"XLA: {'on by default (.bazelrc)' if xla else 'only by --define=with_xla_support=true'}",
         f"Python: {'hermetic (WORKSPACE)' if python else 'by --python_path'}",
+        f"API: {f'version {api[1]} by --config=v{api[1]} (.bazelrc)' if api else 'by define'}",
         *(() if tensorrt else ("TensorRT: support was removed in TensorFlow 2.18",)),
     )
     return ToolchainFacts(
@@ -115,11 +126,15 @@ def toolchain_facts(files: Mapping[str, str]) -> ToolchainFacts:
         tensorflow=f"{version[0]}.{version[1]}" if version else "",
         gpu_toolchain=gpu,
         cpu_toolchain="tf-hermetic" if hermetic_cuda else "tf-cpu",
-        configs=frozenset(_CONFIG.findall(rc)),
+        configs=configs,
         xla_by_default=xla,
         hermetic_python=python,
         hermetic_cuda=hermetic_cuda,
         tensorrt=tensorrt,
+        api_default=int(api[1]) if api else 1,
+        api_by_config=api is not None,
+        api_v1=api is None or "v1" in configs,
+        bazel_range=_bazel_limits(files),
         reasons=reasons,
     )
 
@@ -128,15 +143,21 @@ def _bazel_version(files: Mapping[str, str]) -> tuple[str, str]:
     pinned = re.search(r"^\s*(\d+\.\d+\.\d+\w*)\s*$", files.get(".bazelversion", ""), re.MULTILINE)
     if pinned:
         return pinned[1], f"Bazel {pinned[1]}: .bazelversion"
+    low, high = _bazel_limits(files)
+    if low or high:
+        return _within(low, high)
+    return "", "Bazel: the tree names no version"
+
+
+def _bazel_limits(files: Mapping[str, str]) -> tuple[str, str]:
+    """Return the oldest and the newest Bazel that configure.py accepts; empty: it does not say."""
     configure = files.get("configure.py", "")
     low = re.search(_BAZEL_LIMIT.format("MIN"), configure, re.MULTILINE)
     high = re.search(_BAZEL_LIMIT.format("MAX"), configure, re.MULTILINE)
-    if low or high:
-        return _within(low[1] if low else "", high[1] if high else "")
     checked = _BAZEL_CHECK.search(configure)
-    if checked:
-        return _within(checked[1], checked[2] or "")
-    return "", "Bazel: the tree names no version"
+    if checked and not (low or high):
+        return checked[1], checked[2] or ""
+    return (low[1] if low else "", high[1] if high else "")
 
 
 def _within(low: str, high: str) -> tuple[str, str]:

@@ -152,7 +152,7 @@ def test_archives_that_are_gone_come_from_the_distdir(yard: Yard, workshop: Work
     )
     failure = yard.fail(yard.request(workshop, BAZEL))
     assert failure.kind is FailureKind.TRANSIENT
-    distdir = yard.path / "cache/local/shared/bazel/distdir"
+    distdir = yard.path / "cache/distdir"
     distdir.mkdir(parents=True, exist_ok=True)
     packed.rename(distdir / packed.name)
     yard.succeed(yard.request(workshop, BAZEL))

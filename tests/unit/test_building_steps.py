@@ -21,12 +21,13 @@ JUNE_2019 = 1_560_000_000
 class Somewhere:
     """A place that runs nothing."""
 
-    paths: Paths = field(default_factory=lambda: Paths("/s", "/o ut", "/h", "/c", "/b"))
+    paths: Paths = field(default_factory=lambda: Paths("/s", "/o ut", "/h", "/c", "/b", "/d"))
     python: str = "python3"
     uv: str = "/bin/uv"
     jobs: int = 3
     toolchain_key: str = "key"
     environment: dict[str, Any] = field(default_factory=dict)
+    keeps_server: bool = False
 
     def prepare(self) -> None:
         pass
@@ -34,8 +35,8 @@ class Somewhere:
     def python_version(self) -> tuple[int, int] | None:
         return (3, 7)
 
-    def bazel(self, version: str) -> str:
-        return f"/bin/bazel-{version}"
+    def bazel(self, version: str) -> tuple[str, str]:
+        return f"/bin/bazel-{version}", version
 
     def run(self, step: Step, timeout: float) -> StepResult:
         raise AssertionError((step, timeout))
