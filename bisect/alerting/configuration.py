@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from perfbisect.alerting.mapping import Rule
-from perfbisect.alerting.policy import Policy
+from perfbisect.alerting.policy import Policy, parse_pause
 from perfbisect.config import PROJECT_FILE
 from perfbisect.core.alert_states import MessageEvent
 from perfbisect.errors import BadInputError
-from perfbisect.units import parse_duration
 
 #: Apprise's own generic posts: they would go around the guard of ``webhook`` targets.
 _AROUND_THE_GUARD = frozenset({"form", "forms", "json", "jsons", "xml", "xmls", "syslog", "dbus"})
@@ -43,13 +42,13 @@ class AlertsTable(_Table):
     @field_validator("group_wait")
     @classmethod
     def _is_duration(cls, value: str) -> str:
-        parse_duration(value, "group_wait")
+        parse_pause(value)
         return value
 
     @property
     def group_wait_seconds(self) -> float:
         """Seconds of ``group_wait``."""
-        return parse_duration(self.group_wait, "group_wait")
+        return parse_pause(self.group_wait)
 
 
 class Target(_Table):

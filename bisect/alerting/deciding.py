@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.alerting.configuration import AlertConfig
 from perfbisect.alerting.moves import announce, move
-from perfbisect.alerting.policy import Policy, Start, Wait, judge
+from perfbisect.alerting.policy import Policy, Start, Wait, judge, parse_pause
 from perfbisect.alerting.requests import (
     bisection_request,
     complete,
@@ -29,7 +29,6 @@ from perfbisect.services import Services
 from perfbisect.store.alert_tables import AlertRow
 from perfbisect.store.database import now
 from perfbisect.store.tables import BisectionRow
-from perfbisect.units import parse_duration
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +219,7 @@ def _starts(
     session: Session, row: AlertRow, policy: Policy, moment: datetime
 ) -> Sequence[datetime]:
     """Return when bisections of the same series (or benchmark) were started."""
-    pause = timedelta(seconds=parse_duration(policy.cooldown, "cooldown"))
+    pause = timedelta(seconds=parse_pause(policy.cooldown))
     same = (
         AlertRow.series == row.series
         if row.series is not None

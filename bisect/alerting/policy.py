@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from perfbisect.errors import BadInputError
 from perfbisect.units import format_duration, parse_duration, parse_percent
 
 _DAY = timedelta(days=1)
@@ -80,22 +81,41 @@ class Policy(BaseModel):
 
     @field_validator("cooldown")
     @classmethod
-    def _duration(cls, value: str) -> str:
-        parse_duration(value, "cooldown")
+    def _pause(cls, value: str) -> str:
+        parse_pause(value)
         return value
 
     @field_validator("max_time")
     @classmethod
     def _limit(cls, value: str | None) -> str | None:
         if value is not None:
-            parse_duration(value, "max_time")
+            _readable(lambda: parse_duration(value, "max_time"))
         return value
 
     @field_validator("min_effect")
     @classmethod
     def _effect(cls, value: str) -> str:
-        parse_percent(value, "min_effect")
+        _readable(lambda: parse_percent(value, "min_effect"))
         return value
+
+
+def _readable(parse: Callable[[], float]) -> float:
+    """Read a value as pydantic wants it: with ``ValueError`` for what can't be read."""
+    try:
+        return parse()
+    except BadInputError as error:
+        raise ValueError(error.message) from error
+
+
+def parse_pause(text: str) -> float:
+    """Return the seconds of a duration that may be nothing: ``90s``, ``2m``, ``0s``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text.strip() in ("0", "0s", "0m", "0h"):
+        return 0.0
+    return _readable(lambda: parse_duration(text, "duration"))
 
 
 def parse_hours(text: str) -> tuple[time, time]:
@@ -175,7 +195,7 @@ def _outside_hours(policy: Policy, moment: datetime) -> Wait | None:
 
 
 def _cooling(policy: Policy, moment: datetime, starts: Sequence[datetime]) -> Wait | None:
-    pause = timedelta(seconds=parse_duration(policy.cooldown, "cooldown"))
+    pause = timedelta(seconds=parse_pause(policy.cooldown))
     if not starts or max(starts) + pause <= moment:
         return None
     reason = (
