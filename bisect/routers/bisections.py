@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from perfbisect.core.states import BisectionState, Outcome
+from perfbisect.errors import BadInputError
 from perfbisect.problems import documented
 from perfbisect.request_models import BisectionRequest
 from perfbisect.routers import dossiers, models, present
 from perfbisect.routers.access import Asking, act_once, record
 from perfbisect.routers.admission import admit
-from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
+from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional_json
+from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Wanted
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
 from perfbisect.services import Services, request_cancel
-from perfbisect.store import queries
+from perfbisect.store import job_queries, queries
 from perfbisect.store.access import Caller
 
 router = APIRouter(prefix="/bisections", tags=["bisections"])
@@ -86,18 +87,13 @@ def _accepted(services: Services, bisection_id: str) -> JSONResponse:
     responses=documented(422),
 )  # fmt: skip
 def list_bisections(
-    services: Opened,
-    state: BisectionState | None = None,
-    outcome: Outcome | None = None,
-    repository: Words = None,
-    q: Words = None,
-    after: After = None,
-    limit: Limit = DEFAULT_LIMIT,
+    services: Opened, wanted: Wanted, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> models.Page[models.Summary]:
     """Return bisections, newest first."""
-    wanted = queries.BisectionFilter(state=state, outcome=outcome, repository=repository, q=q)
     with services.database.read() as session:
-        listings, more = queries.list_bisections(session, wanted, before=after or None, limit=limit)
+        listings, more = job_queries.list_bisections(
+            session, wanted, before=after or None, limit=limit
+        )
     items = [present.summary_of(listing) for listing in listings]
     return models.Page(items=items, next=items[-1].id if more else None)
 
@@ -106,26 +102,17 @@ def list_bisections(
     "/{bisection_id}",
     operation_id="getBisection",
     response_model=models.Verdict,
-    responses={304: {"description": "Unchanged."}, **documented(404, 422)},
+    responses={**NOT_MODIFIED, **documented(404, 422)},
 )
 def get_bisection(
     services: Opened,
     bisection_id: BisectionId,
-    if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the verdict as far as it is known."""
     with services.database.read() as session:
         verdict = present.verdict_of(queries.get_bisection(session, bisection_id))
-    content = json.dumps(verdict, ensure_ascii=False, separators=(",", ":")).encode()
-    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    headers = {"ETag": etag, "Cache-Control": "no-cache"}
-    if if_none_match is not None and etag in _etags(if_none_match):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(content, media_type="application/json", headers=headers)
-
-
-def _etags(header: str) -> set[str]:
-    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
+    return conditional_json(verdict, if_none_match)
 
 
 @router.post(
@@ -146,6 +133,58 @@ def cancel_bisection(
     with services.database.read() as session:
         verdict = present.verdict_of(queries.get_bisection(session, bisection_id))
     return JSONResponse(verdict, status_code=HTTPStatus.ACCEPTED)
+
+
+class Rerun(BaseModel):
+    """What is to be different the next time."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    changes: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Fields of the request with other values; null: as if it had not been given.",
+        examples=[{"min_effect": "1%", "max_runs": 200}],
+    )
+
+
+@router.post(
+    "/{bisection_id}/rerun",
+    operation_id="rerunBisection",
+    status_code=HTTPStatus.ACCEPTED,
+    response_model=models.Verdict,
+    responses={
+        202: {"headers": {"Location": {"schema": {"type": "string"}}}},
+        **documented(400, 404, 409, 413, 422, 503),
+    },
+)
+def rerun_bisection(
+    services: Opened,
+    caller: Asking,
+    bisection_id: BisectionId,
+    body: Rerun,
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Submit the same request once more, with changes; wheels and points that are there count."""
+    with services.database.read() as session:
+        asked = queries.get_bisection(session, bisection_id).row.request
+    request = changed_request(asked, body.changes)
+    new = admit(services, request, caller=caller, origin="api", idempotency_key=idempotency_key)
+    return _accepted(services, new)
+
+
+def changed_request(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> BisectionRequest:
+    """Return a request with changes.
+
+    Raises:
+        BadInputError: with them it can't be right.
+    """
+    fields = {name: value for name, value in {**asked, **changes}.items() if value is not None}
+    try:
+        return BisectionRequest.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadInputError(f"{field}: {first['msg']}", field=f"changes.{field}") from error
 
 
 def end_bisection(
@@ -170,7 +209,10 @@ def end_bisection(
     responses=REPORT_RESPONSES,
 )
 def get_report(
-    services: Opened, bisection_id: BisectionId, format: ReportFormat = "json"
+    services: Opened,
+    bisection_id: BisectionId,
+    format: ReportFormat = "json",
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return what was found as a document to keep or to send.
 
@@ -179,4 +221,4 @@ def get_report(
     """
     with services.database.read() as session:
         dossier = dossiers.bisection_dossier(session, bisection_id)
-    return report_response(dossier, format, f"bisection-{bisection_id}")
+    return report_response(dossier, format, f"bisection-{bisection_id}", if_none_match)

@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from perfbisect import report
 from perfbisect.config import benchmark_to_dict, list_known, recipe_to_dict
 from perfbisect.problems import documented
 from perfbisect.routers import models, present
@@ -22,7 +21,7 @@ from perfbisect.routers.deps import (
     Words,
     aware,
 )
-from perfbisect.routers.evidence import CSV_RESPONSE, Format, csv_response, without_header
+from perfbisect.routers.evidence import EXPORT_RESPONSE, Format, export_response
 from perfbisect.services import Services
 from perfbisect.store import catalogue
 
@@ -33,7 +32,7 @@ router = APIRouter(tags=["catalogue"])
     "/points",
     operation_id="listPoints",
     response_model=models.Page[models.Point],
-    responses={**CSV_RESPONSE, **documented(422)},
+    responses={**EXPORT_RESPONSE, **documented(422)},
 )
 def list_points(
     services: Opened,
@@ -58,8 +57,8 @@ def list_points(
         since=aware(since),
         until=aware(until),
     )
-    if format == "csv":
-        return csv_response(_csv_rows(services, wanted), "points.csv")
+    if format != "json":
+        return export_response(_batches(services, wanted), format, "points")
     with services.database.read() as session:
         rows, more = catalogue.list_points(session, wanted, before=after or None, limit=limit)
     items = [present.point_of(row) for row in rows]
@@ -67,11 +66,9 @@ def list_points(
     return JSONResponse(page.model_dump(mode="json"))
 
 
-def _csv_rows(services: Services, wanted: catalogue.PointFilter) -> Iterator[str]:
-    yield report.points_csv([])
+def _batches(services: Services, wanted: catalogue.PointFilter) -> Iterator[list[models.Point]]:
     for batch in catalogue.export_points(services.database, wanted):
-        points = [present.point_of(each).model_dump(mode="json") for each in batch]
-        yield without_header(report.points_csv(points))
+        yield [present.point_of(each) for each in batch]
 
 
 @router.get(

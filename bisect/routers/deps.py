@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
+from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.services import Services
+from perfbisect.store.job_queries import JobFilter
 
 PREFIX = "/api/v1"
 
@@ -24,8 +26,13 @@ def services_of(request: Request) -> Services:
 
 Opened = Annotated[Services, Depends(services_of)]
 
-#: Text to look for: PostgreSQL can't hold a NUL character.
-Words = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
+
+def words(description: str | None = None) -> Any:
+    """Return a query parameter for text to look for: PostgreSQL can't hold a NUL character."""
+    return Query(max_length=200, pattern=r"^[^\x00]*$", description=description)
+
+
+Words = Annotated[str | None, words()]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows of a page at most.")]
 After = Annotated[
@@ -50,3 +57,42 @@ def aware(moment: datetime | None) -> datetime | None:
     if moment is None or moment.tzinfo is not None:
         return moment
     return moment.replace(tzinfo=UTC)
+
+
+def job_filter(
+    state: BisectionState | None = None,
+    outcome: Outcome | None = None,
+    repository: Annotated[str | None, words("Name or URL.")] = None,
+    culprit: Annotated[str | None, words("A culprit, or how its name begins.")] = None,
+    commit: Annotated[
+        str | None, words("A commit of the axis or of an arm, or how its name begins.")
+    ] = None,
+    benchmark: Annotated[str | None, words("Name or digest.")] = None,
+    host: Annotated[str | None, words("Where something was run for it.")] = None,
+    requested_by: Words = None,
+    since: Annotated[Since, Query(description="Submitted at or after this moment.")] = None,
+    until: Annotated[Until, Query(description="Submitted before this moment.")] = None,
+    q: Annotated[str | None, words("Words found anywhere in it.")] = None,
+) -> JobFilter:
+    """Return which bisections or experiments are wanted."""
+    return JobFilter(
+        state=state,
+        outcome=outcome,
+        repository=repository,
+        culprit=lower(culprit),
+        commit=lower(commit),
+        benchmark=benchmark,
+        host=host,
+        requested_by=requested_by,
+        since=aware(since),
+        until=aware(until),
+        q=q,
+    )
+
+
+def lower(sha: str | None) -> str | None:
+    """Return a commit's name as git writes it; versions have no capitals either."""
+    return None if sha is None else sha.strip().lower()
+
+
+Wanted = Annotated[JobFilter, Depends(job_filter)]

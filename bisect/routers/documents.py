@@ -10,6 +10,7 @@ from fastapi import Query, Response
 from perfbisect.problems import documented
 from perfbisect.reports.formats import Format, render_dossier
 from perfbisect.reports.web_page import POLICY
+from perfbisect.routers.conditional import NOT_MODIFIED, conditional
 
 ReportFormat = Annotated[Format, Query(description="Of the report.")]
 
@@ -23,15 +24,19 @@ _TEXT = {"schema": {"type": "string"}}
 
 REPORT_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {_TYPES[name]: _TEXT for name in ("md", "html", "csv")}},
+    **NOT_MODIFIED,
     **documented(404, 422),
 }
 
 
-def report_response(dossier: Mapping[str, Any], wanted: Format, name: str) -> Response:
+def report_response(
+    dossier: Mapping[str, Any], wanted: Format, name: str, if_none_match: str | None = None
+) -> Response:
     """Return a report; a page may apply its own style and do nothing else."""
-    headers = {"Cache-Control": "no-cache"}
+    headers: dict[str, str] = {}
     if wanted == "html":
         headers["Content-Security-Policy"] = f"{POLICY}; base-uri 'none'; frame-ancestors 'none'"
     if wanted == "csv":
         headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
-    return Response(render_dossier(dossier, wanted), media_type=_TYPES[wanted], headers=headers)
+    content = render_dossier(dossier, wanted).encode()
+    return conditional(content, if_none_match, media_type=_TYPES[wanted], headers=headers)

@@ -1,4 +1,4 @@
-"""Live: events of a bisection as server-sent events, resumed by ``Last-Event-ID``."""
+"""Live: events of bisections and experiments as a stream, resumed by ``Last-Event-ID``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from perfbisect.problems import documented
 from perfbisect.routers.bisections import BisectionId
 from perfbisect.routers.deps import NumberAfter, Opened
+from perfbisect.routers.experiments import ExperimentId
 from perfbisect.services import Services
-from perfbisect.store import queries
-from perfbisect.store.tables import EventRow
+from perfbisect.store import experiment_queries, job_queries, queries
+from perfbisect.store.jobs import JobRef, bisection, experiment
+from perfbisect.store.tables import EventRow, ExperimentRow
 
-router = APIRouter(prefix="/bisections/{bisection_id}", tags=["evidence"])
+router = APIRouter(tags=["evidence"])
 
 #: Seconds between two looks for new events: other processes may write them, so we have to look.
 POLL = 0.4
+#: Seconds between two redraws of a page, however much happens.
+REDRAW = 1.0
 #: Seconds that a stream has to end when the service stops.
 GRACE = 2.0
 
@@ -50,31 +54,31 @@ def resume_from(last_event_id: str | None, after: int) -> int:
     return after
 
 
-def read_events(services: Services, bisection_id: str, after: int) -> tuple[list[EventRow], bool]:
+def read_events(services: Services, job: JobRef, after: int) -> tuple[list[EventRow], bool]:
     """Return the next events, and whether these are the last ever."""
     with services.database.read() as session:
         # Asked before the events are read: one that comes in between is seen next time.
-        finished = queries.is_finished(session, bisection_id)
-        events = queries.events_after(session, bisection_id, after)
+        finished = job_queries.is_finished(session, job)
+        events = job_queries.events_after(session, job, after)
     return events, finished and not events
 
 
 async def follow(
     services: Services,
-    bisection_id: str,
+    job: JobRef,
     after: int,
     stopping: anyio.Event,
     *,
     pause: float = 0.0,
 ) -> AsyncIterator[list[EventRow]]:
-    """Yield new events in batches until the bisection is finished or the service stops.
+    """Yield new events in batches until the job is finished or the service stops.
 
     Args:
         stopping: set when the service stops.
         pause: seconds to let pass after a batch, so that the next one gathers what happened.
     """
     while not stopping.is_set():
-        events, over = await to_thread.run_sync(read_events, services, bisection_id, after)
+        events, over = await to_thread.run_sync(read_events, services, job, after)
         if over:
             return
         if events:
@@ -84,15 +88,18 @@ async def follow(
             await stopping.wait()
 
 
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": _EVENT}}},
+    204: {"description": "Finished, and every event was seen."},
+    **documented(404, 422),
+}
+
+
 @router.get(
-    "/events",
+    "/bisections/{bisection_id}/events",
     operation_id="followEvents",
     response_class=EventSourceResponse,
-    responses={
-        200: {"content": {"text/event-stream": {"schema": _EVENT}}},
-        204: {"description": "Finished, and every event was seen."},
-        **documented(404, 422),
-    },
+    responses=_STREAM,
 )
 async def follow_events(
     services: Opened,
@@ -101,12 +108,38 @@ async def follow_events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Stream events as they happen; the stream ends when the bisection does."""
-    start = resume_from(last_event_id, after)
-    if await to_thread.run_sync(_nothing_left, services, bisection_id, start):
+    job = bisection(queries.known_id(bisection_id, "bisection", "bisection_id"))
+    return await stream_of(services, job, resume_from(last_event_id, after))
+
+
+@router.get(
+    "/experiments/{experiment_id}/events",
+    operation_id="followExperimentEvents",
+    response_class=EventSourceResponse,
+    responses=_STREAM,
+)
+async def follow_experiment_events(
+    services: Opened,
+    experiment_id: ExperimentId,
+    after: NumberAfter = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Stream events as they happen; the stream ends when the experiment does."""
+    job = experiment(queries.known_id(experiment_id, "experiment", "experiment_id"))
+    return await stream_of(services, job, resume_from(last_event_id, after))
+
+
+async def stream_of(services: Services, job: JobRef, start: int) -> Response:
+    """Return the events of a job after an id as a stream.
+
+    Raises:
+        NotFoundError: no such bisection or experiment.
+    """
+    if await to_thread.run_sync(_nothing_left, services, job, start):
         # An EventSource connects again after every end; only 204 tells it to stop.
         return Response(status_code=HTTPStatus.NO_CONTENT)
     stopping = anyio.Event()
-    return streamed(_sse(services, bisection_id, start, stopping), stopping)
+    return streamed(_sse(services, job, start, stopping), stopping)
 
 
 def streamed(events: AsyncIterator[Any], stopping: anyio.Event) -> EventSourceResponse:
@@ -114,16 +147,51 @@ def streamed(events: AsyncIterator[Any], stopping: anyio.Event) -> EventSourceRe
     return EventSourceResponse(events, shutdown_event=stopping, shutdown_grace_period=GRACE)
 
 
-def _nothing_left(services: Services, bisection_id: str, start: int) -> bool:
+async def changes_of(services: Services, job: JobRef, start: int) -> Response:
+    """Return a stream that says when a page is out of date: ``changed``, and once ``finished``.
+
+    Raises:
+        NotFoundError: no such bisection or experiment.
+    """
+    await to_thread.run_sync(require_job, services, job)
+    stopping = anyio.Event()
+    return streamed(_changes(services, job, start, stopping), stopping)
+
+
+async def _changes(
+    services: Services, job: JobRef, start: int, stopping: anyio.Event
+) -> AsyncIterator[ServerSentEvent]:
+    """Yield one ``changed`` for whatever happened within a moment."""
+    last = start
+    async for events in follow(services, job, start, stopping, pause=REDRAW):
+        last = events[-1].id
+        yield ServerSentEvent(data=str(last), event="changed", id=str(last))
+    if not stopping.is_set():
+        yield ServerSentEvent(data=str(last), event="finished", id=str(last))
+
+
+def require_job(services: Services, job: JobRef) -> None:
+    """Insist that a job exists.
+
+    Raises:
+        NotFoundError: it does not.
+    """
     with services.database.read() as session:
-        queries.get_bisection(session, bisection_id)
-    return read_events(services, bisection_id, start)[1]
+        if job.table is ExperimentRow:
+            experiment_queries.get_experiment(session, job.id)
+        else:
+            queries.get_bisection(session, job.id)
+
+
+def _nothing_left(services: Services, job: JobRef, start: int) -> bool:
+    require_job(services, job)
+    return read_events(services, job, start)[1]
 
 
 async def _sse(
-    services: Services, bisection_id: str, start: int, stopping: anyio.Event
+    services: Services, job: JobRef, start: int, stopping: anyio.Event
 ) -> AsyncIterator[Any]:
-    async for events in follow(services, bisection_id, start, stopping):
+    async for events in follow(services, job, start, stopping):
         for event in events:
             data = {**event.data, "at": event.at.isoformat()}
             yield ServerSentEvent(

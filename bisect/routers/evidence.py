@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -13,14 +13,19 @@ from perfbisect.problems import documented
 from perfbisect.routers import models, present
 from perfbisect.routers.bisections import BisectionId
 from perfbisect.routers.charts import Window, chart_of, read_evidence
+from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional_json
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, NumberAfter, Opened
 from perfbisect.store import queries
 from perfbisect.store.catalogue import EXPORT_BATCH
 
 router = APIRouter(prefix="/bisections/{bisection_id}", tags=["evidence"])
 
-CSV_RESPONSE: dict[int | str, dict[str, object]] = {
-    200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
+EXPORT_RESPONSE: dict[int | str, dict[str, object]] = {
+    200: {
+        "content": {
+            kind: {"schema": {"type": "string"}} for kind in ("text/csv", "application/x-ndjson")
+        }
+    }
 }
 First = Annotated[
     int | None, Query(alias="from", ge=0, lt=2**31, description="Points from here on only.")
@@ -29,14 +34,17 @@ Last = Annotated[
     int | None, Query(alias="to", ge=0, lt=2**31, description="Points up to here only.")
 ]
 Newest = Annotated[int | None, Query(ge=1, le=10_000, description="Only so many, the newest ones.")]
-Format = Annotated[Literal["json", "csv"], Query(description="CSV has all rows at once.")]
+Format = Annotated[
+    Literal["json", "csv", "ndjson"],
+    Query(description="`csv` and `ndjson` (an object in each line) have all rows at once."),
+]
 
 
 @router.get(
     "/points",
     operation_id="listAxisPoints",
     response_model=models.Page[models.AxisPoint],
-    responses={**CSV_RESPONSE, **documented(404, 422)},
+    responses={**EXPORT_RESPONSE, **documented(404, 422)},
 )
 def list_axis_points(
     services: Opened,
@@ -46,11 +54,11 @@ def list_axis_points(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Response:
     """Return every point that speaks for the axis, whoever measured it, oldest first."""
-    if format == "csv":
+    if format != "json":
         with services.database.read() as session:
             queries.get_bisection(session, bisection_id)
-        name = f"bisection-{bisection_id}-points.csv"
-        return csv_response(_csv_rows(services, bisection_id), name)
+        batches = _batches(services, bisection_id)
+        return export_response(batches, format, f"bisection-{bisection_id}-points")
     with services.database.read() as session:
         row = queries.get_bisection(session, bisection_id).row
         axis = queries.axis_of(session, bisection_id)
@@ -63,12 +71,11 @@ def list_axis_points(
     return JSONResponse(page.model_dump(mode="json"))
 
 
-def _csv_rows(services: Opened, bisection_id: str) -> Iterator[str]:
-    """Yield the lines of a CSV in batches: memory does not grow with the number of points."""
+def _batches(services: Opened, bisection_id: str) -> Iterator[list[models.AxisPoint]]:
+    """Yield all points in batches: memory does not grow with their number."""
     with services.database.read() as session:
         row = queries.get_bisection(session, bisection_id).row
         axis = queries.axis_of(session, bisection_id)
-    yield report.points_csv([])
     after: str | None = None
     while True:
         with services.database.read() as session:
@@ -76,27 +83,44 @@ def _csv_rows(services: Opened, bisection_id: str) -> Iterator[str]:
         if not rows:
             return
         after = rows[-1].id
-        points = [present.axis_point_of(each, axis).model_dump(mode="json") for each in rows]
-        yield without_header(report.points_csv(points))
+        yield [present.axis_point_of(each, axis) for each in rows]
 
 
-def without_header(text: str) -> str:
-    """Return CSV without its first line."""
-    return text.partition("\n")[2]
+def export_response(
+    batches: Iterable[Sequence[models.Model]], wanted: Format, name: str
+) -> StreamingResponse:
+    """Return points as a download that is written as they are read."""
+    lines = _csv(batches) if wanted == "csv" else _ndjson(batches)
+    kind = "text/csv" if wanted == "csv" else "application/x-ndjson"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{wanted}"'}
+    return StreamingResponse(lines, media_type=kind, headers=headers)
 
 
-def csv_response(lines: Iterator[str], filename: str) -> StreamingResponse:
-    """Return a download."""
-    headers = {"Content-Disposition": f'attachment; filename="{filename}"'}
-    return StreamingResponse(lines, media_type="text/csv", headers=headers)
+def _csv(batches: Iterable[Sequence[models.Model]]) -> Iterator[str]:
+    yield report.points_csv([])
+    for batch in batches:
+        points = [point.model_dump(mode="json") for point in batch]
+        yield report.points_csv(points).partition("\n")[2]
+
+
+def _ndjson(batches: Iterable[Sequence[models.Model]]) -> Iterator[str]:
+    for batch in batches:
+        yield "".join(point.model_dump_json() + "\n" for point in batch)
 
 
 @router.get(
-    "/chart", operation_id="getChart", response_model=models.Chart, responses=documented(404, 422)
+    "/chart",
+    operation_id="getChart",
+    response_model=models.Chart,
+    responses={**NOT_MODIFIED, **documented(404, 422)},
 )
 def get_chart(
-    services: Opened, bisection_id: BisectionId, first: First = None, last: Last = None
-) -> JSONResponse:
+    services: Opened,
+    bisection_id: BisectionId,
+    first: First = None,
+    last: Last = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """Return points, levels and the posterior column by column.
 
     Where there are too many points they are left out, unless a part of the axis is asked for.
@@ -106,7 +130,8 @@ def get_chart(
         window = Window(first or 0, 2**31 if last is None else last)
     with services.database.read() as session:
         evidence = read_evidence(session, queries.get_bisection(session, bisection_id))
-        return JSONResponse(chart_of(session, evidence, window))
+        chart = chart_of(session, evidence, window)
+    return conditional_json(chart, if_none_match)
 
 
 @router.get(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -17,10 +18,19 @@ from perfbisect.routers import dossiers, models
 from perfbisect.routers.access import Asking, act_once, check_quota, record
 from perfbisect.routers.admission import check_request, submitted_once
 from perfbisect.routers.bisections import IdempotencyKey
-from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Words
+from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional_json
+from perfbisect.routers.deps import (
+    DEFAULT_LIMIT,
+    PREFIX,
+    After,
+    Limit,
+    Opened,
+    Wanted,
+    words,
+)
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
 from perfbisect.services import Services, request_experiment_cancel
-from perfbisect.store import experiment_queries, queries
+from perfbisect.store import experiment_queries, job_queries, queries
 from perfbisect.store.access import Caller, own_key
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
@@ -120,15 +130,16 @@ def submit(
 )  # fmt: skip
 def list_experiments(
     services: Opened,
-    bisection: Words = None,
-    state: BisectionState | None = None,
+    wanted: Wanted,
+    bisection: Annotated[str | None, words("Whose culprits they prove.")] = None,
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> JSONResponse:
     """Return experiments, newest first."""
+    wanted = replace(wanted, bisection=bisection)
     with services.database.read() as session:
-        rows, more = experiment_queries.list_experiments(
-            session, bisection_id=bisection, state=state, before=after or None, limit=limit
+        rows, more = job_queries.list_experiments(
+            session, wanted, before=after or None, limit=limit
         )
         items = [experiment_queries.answer_of(session, row) for row in rows]
     return JSONResponse({"items": items, "next": items[-1]["id"] if more else None})
@@ -138,11 +149,13 @@ def list_experiments(
     "/{experiment_id}",
     operation_id="getExperiment",
     response_model=Experiment,
-    responses=documented(404, 422),
+    responses={**NOT_MODIFIED, **documented(404, 422)},
 )
-def get_experiment(services: Opened, experiment_id: ExperimentId) -> JSONResponse:
+def get_experiment(
+    services: Opened, experiment_id: ExperimentId, if_none_match: IfNoneMatch = None
+) -> Response:
     """Return an experiment's answer as far as it is known."""
-    return JSONResponse(_answer(services, experiment_id))
+    return conditional_json(_answer(services, experiment_id), if_none_match)
 
 
 @router.post(
@@ -180,12 +193,15 @@ def end_experiment(
     responses=REPORT_RESPONSES,
 )
 def get_report(
-    services: Opened, experiment_id: ExperimentId, format: ReportFormat = "json"
+    services: Opened,
+    experiment_id: ExperimentId,
+    format: ReportFormat = "json",
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return what was found as a document to keep or to send; as CSV, the arms."""
     with services.database.read() as session:
         dossier = dossiers.experiment_dossier(session, experiment_id)
-    return report_response(dossier, format, f"experiment-{experiment_id}")
+    return report_response(dossier, format, f"experiment-{experiment_id}", if_none_match)
 
 
 def _answer(services: Opened, experiment_id: str) -> dict[str, Any]:

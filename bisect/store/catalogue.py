@@ -130,6 +130,11 @@ def list_benchmarks(session: Session) -> list[BenchmarkRow]:
     )
 
 
+def host_names(session: Session) -> list[str]:
+    """Return the names of all hosts."""
+    return list(session.scalars(select(HostRow.name).order_by(HostRow.name)))
+
+
 @dataclass(frozen=True, slots=True)
 class HostStatus:
     """A host, what it did and what it does."""

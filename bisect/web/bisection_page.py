@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated
 
-import anyio
-from anyio import to_thread
 from fastapi import APIRouter, Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from sse_starlette import ServerSentEvent
 
 from perfbisect.routers.access import Asking
 from perfbisect.routers.bisections import BisectionId, end_bisection
 from perfbisect.routers.deps import NumberAfter, Opened
-from perfbisect.routers.events import LastEventId, follow, resume_from, streamed
+from perfbisect.routers.events import LastEventId, changes_of, resume_from
 from perfbisect.security import CSRF_FIELD, new_csrf_token
-from perfbisect.services import Services
 from perfbisect.store import queries
+from perfbisect.store.jobs import bisection
 from perfbisect.web.commit_text import commit_text, reproduce
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
 from perfbisect.web.templating import render
 from perfbisect.web.views import bisection_view, commit_view
 
 router = APIRouter(prefix="/bisections/{bisection_id}")
-
-#: Seconds between two redraws of a page, however much happens.
-REDRAW = 1.0
 
 
 @router.get("", response_class=HTMLResponse)
@@ -53,27 +46,8 @@ async def follow_changes(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Say when the page is out of date: ``changed``, and once ``finished``."""
-    await to_thread.run_sync(_require, services, bisection_id)
-    start = resume_from(last_event_id, after)
-    stopping = anyio.Event()
-    return streamed(_changes(services, bisection_id, start, stopping), stopping)
-
-
-def _require(services: Services, bisection_id: str) -> None:
-    with services.database.read() as session:
-        queries.get_bisection(session, bisection_id)
-
-
-async def _changes(
-    services: Services, bisection_id: str, start: int, stopping: anyio.Event
-) -> AsyncIterator[ServerSentEvent]:
-    """Yield one ``changed`` for whatever happened within a moment."""
-    last = start
-    async for events in follow(services, bisection_id, start, stopping, pause=REDRAW):
-        last = events[-1].id
-        yield ServerSentEvent(data=str(last), event="changed", id=str(last))
-    if not stopping.is_set():
-        yield ServerSentEvent(data=str(last), event="finished", id=str(last))
+    job = bisection(queries.known_id(bisection_id, "bisection", "bisection_id"))
+    return await changes_of(services, job, resume_from(last_event_id, after))
 
 
 @router.post("/cancel")

@@ -8,20 +8,28 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from perfbisect.core.states import BisectionState
 from perfbisect.reports.experiment_document import KINDS, reference_mean
 from perfbisect.reports.reproduction import definitions_text, experiment_command
 from perfbisect.routers import dossiers
 from perfbisect.routers.access import Asking
-from perfbisect.routers.deps import After, Opened
+from perfbisect.routers.deps import After, NumberAfter, Opened
+from perfbisect.routers.events import LastEventId, changes_of, resume_from
 from perfbisect.routers.experiments import ExperimentId, end_experiment
 from perfbisect.security import CSRF_FIELD, new_csrf_token
-from perfbisect.store import experiment_queries, queries
+from perfbisect.store import experiment_queries, job_queries, queries
+from perfbisect.store.jobs import experiment
 from perfbisect.store.tables import DecisionRow, RunRow
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
-from perfbisect.web.list_pages import ROWS, next_link
+from perfbisect.web.list_pages import (
+    ROWS,
+    chosen_filters,
+    filter_choices,
+    filter_of,
+    next_link,
+)
 from perfbisect.web.templating import render
 
 router = APIRouter(prefix="/experiments")
@@ -49,6 +57,7 @@ class ExperimentView:
     command: str
     #: Recipe and benchmark as ``perfbisect.toml``.
     definitions: str
+    last_event_id: int
 
     @property
     def kind(self) -> str:
@@ -92,6 +101,8 @@ class ExperimentView:
 def _view(services: Opened, experiment_id: str) -> ExperimentView:
     queries.known_id(experiment_id, "experiment", "experiment_id")
     with services.database.read() as session:
+        # Before the rest: what comes in between is followed, rather than missed.
+        last_event_id = job_queries.last_event_id(session, experiment(experiment_id))
         row = experiment_queries.get_experiment(session, experiment_id)
         dossier = dossiers.experiment_dossier(session, experiment_id)
         answer = dossier["answer"]
@@ -110,19 +121,28 @@ def _view(services: Opened, experiment_id: str) -> ExperimentView:
         span=(low, high) if high > low else (-0.01, 0.01),
         command=experiment_command(dossier, answer),
         definitions=definitions_text(dossier),
+        last_event_id=last_event_id,
     )
 
 
 @router.get("", response_class=HTMLResponse)
 def list_experiments(request: Request, services: Opened, after: After = None) -> HTMLResponse:
     """Show experiments, newest first."""
+    filters = chosen_filters(request)
     with services.database.read() as session:
-        rows, more = experiment_queries.list_experiments(session, before=after or None, limit=ROWS)
+        rows, more = job_queries.list_experiments(
+            session, filter_of(filters), before=after or None, limit=ROWS
+        )
         items = [(row, experiment_queries.answer_of(session, row)) for row in rows]
+        choices = filter_choices(session)
     context = {
         "kinds": KINDS,
         "items": items,
-        "next": next_link("/experiments", {}, items[-1][0].id if more else None),
+        "filters": filters,
+        "filtered": any(filters.values()) or bool(after),
+        **choices,
+        "next": next_link("/experiments", filters, items[-1][0].id if more else None),
+        "alive": any(row.state is not BisectionState.FINISHED for row in rows),
     }
     return render(request, "experiments.html", context)
 
@@ -139,6 +159,18 @@ def show_experiment(
     if view.cancellable:
         set_csrf_cookie(response, request, token)
     return response
+
+
+@router.get("/{experiment_id}/changes")
+async def follow_changes(
+    services: Opened,
+    experiment_id: ExperimentId,
+    after: NumberAfter = 0,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Say when the page is out of date: ``changed``, and once ``finished``."""
+    job = experiment(queries.known_id(experiment_id, "experiment", "experiment_id"))
+    return await changes_of(services, job, resume_from(last_event_id, after))
 
 
 @router.post("/{experiment_id}/cancel")

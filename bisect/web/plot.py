@@ -69,7 +69,8 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
     return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _tick_label(value: float) -> str:
+def tick_label(value: float) -> str:
+    """Return a value as axes show it."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -111,7 +112,7 @@ def plot_of(chart: dict[str, Any]) -> Plot | None:
             for position in nice_ticks(0, last, 10)
             if position == int(position)
         ],
-        y_ticks=[Tick(y_of(value), _tick_label(value)) for value in nice_ticks(low, high, 5)],
+        y_ticks=[Tick(y_of(value), tick_label(value)) for value in nice_ticks(low, high, 5)],
         threshold=y_of(threshold) if shown else None,
     )
 

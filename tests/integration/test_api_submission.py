@@ -106,6 +106,19 @@ def test_the_same_key_at_the_same_time_gives_one_bisection(conducted: Conducted)
     assert len({answer.json()["id"] for answer in answers}) == 1
 
 
+def test_a_rerun_is_the_same_request_with_changes(conducted: Conducted) -> None:
+    """Asked for again with changes, it is a new bisection; with the same key, the same new one."""
+    first = conducted.submit().json()
+    path = f"{API}/bisections/{first['id']}/rerun"
+    body, headers = {"changes": {"min_effect": "5%", "prove": None}}, {"Idempotency-Key": "again"}
+    answers = [conducted.client.post(path, json=body, headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    second = answers[0].json()
+    assert second["id"] == answers[1].json()["id"] != first["id"]
+    assert second["good"]["revision"] == first["good"]["revision"]
+    assert "5%" in conducted.client.get(f"/bisections/{second['id']}").text
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -1,0 +1,42 @@
+"""Answers that are sent again only if they changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Header, Response
+
+IfNoneMatch = Annotated[
+    str | None, Header(max_length=1000, description="`ETag` of the answer that is there already.")
+]
+
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Unchanged."}}
+
+
+def conditional_json(value: Mapping[str, Any], if_none_match: str | None) -> Response:
+    """Return JSON, or that it is unchanged."""
+    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return conditional(content, if_none_match, media_type="application/json")
+
+
+def conditional(
+    content: bytes,
+    if_none_match: str | None,
+    *,
+    media_type: str,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return content with its ``ETag``, or that it is what the caller has already."""
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    told = {**(headers or {}), "ETag": etag, "Cache-Control": "no-cache"}
+    if if_none_match is not None and etag in _etags(if_none_match):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=told)
+    return Response(content, media_type=media_type, headers=told)
+
+
+def _etags(header: str) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
