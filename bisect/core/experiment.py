@@ -47,6 +47,8 @@ class Arm:
     #: Relative change that a claim foretells; the runs go on until the interval can tell it from
     #: none. None: no claim.
     expected: float | None = None
+    #: Runs that are wanted of an arm that is compared with nothing.
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,11 @@ def _compared(
 def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None) -> bool:
     """Return whether nothing more can or need be learnt about an arm."""
     arm = facts.arms[index]
-    if arm.against is None or arm.broken or facts.arms[arm.against].broken:
+    if arm.broken:
+        return True
+    if arm.against is None:
+        return len(arm.values) >= arm.wanted
+    if facts.arms[arm.against].broken:
         return True
     runs = min(len(arm.values), len(facts.arms[arm.against].values))
     if comparison is None or runs < facts.min_runs:
