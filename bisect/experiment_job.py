@@ -78,6 +78,7 @@ class ExperimentJob:
                 ),
                 running=sum(run.position == arm.position and run.state in ACTIVE for run in runs),
                 expected=arm.role.get("expected"),
+                wanted=int(arm.role.get("wanted") or 0),
             )
             for arm in self._arms
         )
