@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from perfbisect.web import (
     access_pages,
+    alert_pages,
     bisection_page,
     experiment_pages,
     form_page,
@@ -26,6 +27,7 @@ def mount_pages(app: FastAPI) -> None:
         experiment_pages,
         log_pages,
         access_pages,
+        alert_pages,
     )
     for module in modules:
         app.include_router(module.router, include_in_schema=False)

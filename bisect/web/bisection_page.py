@@ -13,10 +13,11 @@ from perfbisect.routers.bisections import BisectionId, end_bisection
 from perfbisect.routers.deps import NumberAfter, Opened
 from perfbisect.routers.events import LastEventId, changes_of, resume_from
 from perfbisect.security import CSRF_FIELD, new_csrf_token
-from perfbisect.store import queries
+from perfbisect.store import alert_queries, queries
 from perfbisect.store.jobs import bisection
 from perfbisect.web.commit_text import commit_text, reproduce
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
+from perfbisect.web.alert_pages import line_of
 from perfbisect.web.templating import render
 from perfbisect.web.views import bisection_view, commit_view
 
@@ -30,11 +31,18 @@ def show_bisection(
     """Show a bisection."""
     with services.database.read() as session:
         view = bisection_view(session, bisection_id)
+        alerts = [line_of(row) for row in alert_queries.alerts_of_bisection(session, bisection_id)]
+        words = alert_queries.feedback_on(session, bisection_id)
     token = csrf or new_csrf_token()
-    context = {"view": view, "csrf_field": CSRF_FIELD, "csrf_token": token}
+    context = {
+        "view": view,
+        "alerts": alerts,
+        "words": words,
+        "csrf_field": CSRF_FIELD,
+        "csrf_token": token,
+    }
     response = render(request, "bisection.html", context)
-    if view.cancellable:
-        set_csrf_cookie(response, request, token)
+    set_csrf_cookie(response, request, token)
     return response
 
 
