@@ -15,10 +15,11 @@ from pathlib import Path
 
 from perfbisect.core.minimise import Subset, prune
 from perfbisect.core.revision import Action, Change, Revision
-from perfbisect.errors import BadInputError
+from perfbisect.errors import BadInputError, InternalError
 from perfbisect.git.causes import Causes
 from perfbisect.git.log import read_commits
 from perfbisect.git.merging import ConflictFile, Merger
+from perfbisect.git.objects import Objects
 from perfbisect.git.process import Git, Progress
 from perfbisect.git.revisions import Conflict, Delta, Resolve, read_delta
 from perfbisect.git.values import BareCommit, CommitInfo
@@ -77,11 +78,24 @@ def find_prerequisites(
     progress: Progress | None,
 ) -> PickSet | NearestMiss:
     """Return a smallest set of commits with which a fix applies; see ``Mirror.prerequisites``."""
+    with Objects(path) as objects, Merger(path, objects) as merger:
+        return _found(path, objects, merger, base, fix, resolve, max_seconds, progress)
+
+
+def _found(
+    path: Path,
+    objects: Objects,
+    merger: Merger,
+    base: CommitInfo,
+    fix: Change,
+    resolve: Resolve,
+    max_seconds: float,
+    progress: Progress | None,
+) -> PickSet | NearestMiss:
     git = Git(path)
     delta = read_delta(git, fix, resolve)
     between = _between(git, base, delta.commit)
-    merger = Merger(path)
-    search = _Search(git, merger, base, delta, between, time.monotonic() + max_seconds)
+    search = _Search(git, objects, merger, base, delta, between, time.monotonic() + max_seconds)
     if search.does_nothing():
         named = f"the base {base.sha[:12]} contains what {delta.commit.sha[:12]} does"
         raise BadInputError(f"pick: {named} already", field="pick", value=fix.ref)
@@ -170,6 +184,7 @@ class _Search:
     def __init__(
         self,
         git: Git,
+        objects: Objects,
         merger: Merger,
         base: CommitInfo,
         fix: Delta,
@@ -177,6 +192,7 @@ class _Search:
         deadline: float,
     ) -> None:
         self._git = git
+        self._objects = objects
         self._merger = merger
         self._causes = Causes(git, base.sha)
         self._base = base
@@ -280,7 +296,10 @@ class _Search:
             return self._git.text("hash-object", "-t", "tree", "-w", "--stdin")
         parent = commit.parents[0]
         if parent not in self._trees:
-            self._trees[parent] = self._git.text("rev-parse", "--verify", f"{parent}^{{tree}}")
+            found = self._objects.commit(parent)
+            if found is None:
+                raise InternalError(f"the mirror has no commit {parent}")
+            self._trees[parent] = found.tree
         return self._trees[parent]
 
     def _wanted(self, stop: _Stop) -> set[int]:

@@ -78,12 +78,15 @@ def resolve_revision(
             field="changes",
             value=len(revision.changes),
         )
-    with Objects(path) as objects:
+    with Objects(path) as objects, Merger(path, objects) as merger:
+        named = [(revision.base, "base")]
+        named += [(c.ref, c.kind.value) for c in revision.changes if c.kind is not Action.PATCH]
+        objects.read_commits({check_argument(rev, field) for rev, field in named})
 
         def look_up(rev: str, field: str) -> BareCommit:
             return objects.commit(check_argument(rev, field)) or resolve(rev, field)
 
-        return _applied(path, Merger(path), revision, look_up, patches)
+        return _applied(path, merger, revision, look_up, patches)
 
 
 def _applied(
