@@ -15,9 +15,9 @@ from perfbisect.routers.events import LastEventId, changes_of, resume_from
 from perfbisect.security import CSRF_FIELD, new_csrf_token
 from perfbisect.store import alert_queries, queries
 from perfbisect.store.jobs import bisection
+from perfbisect.web.alert_pages import line_of
 from perfbisect.web.commit_text import commit_text, reproduce
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
-from perfbisect.web.alert_pages import line_of
 from perfbisect.web.templating import render
 from perfbisect.web.views import bisection_view, commit_view
 
