@@ -16,6 +16,8 @@ from typing import Annotated
 import typer
 
 from perfbisect.commands import (
+    archiving,
+    cleaning,
     database,
     demonstrate,
     machine,
@@ -80,6 +82,8 @@ app.command("watch")(remote.watch)
 app.command("cancel")(remote.cancel)
 app.command("report")(reporting.report)
 app.command("export")(search.export)
+app.command("fetch-archives")(archiving.fetch_archives)
+app.command("gc")(cleaning.gc)
 app.add_typer(database.app, name="db")
 app.add_typer(tokens.app, name="token")
 

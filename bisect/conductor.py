@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from perfbisect.build_watch import BuildWatch
 from perfbisect.core.facts import Action, Build, Finish, Run
 from perfbisect.core.states import BisectionState, FailureKind, Outcome
 from perfbisect.engines.failing import failure_of
@@ -67,6 +68,7 @@ class Conductor:
         *,
         only: Collection[str] | None = None,
         clean_containers: Callable[[str], None] | None = None,
+        no_room: Callable[[], str] = lambda: "",
     ) -> None:
         """Make a conductor.
 
@@ -74,6 +76,7 @@ class Conductor:
             only: conduct these bisections (with their proofs) or experiments and no others; None:
                 whatever is there.
             clean_containers: removes the containers that lost work (by id) left behind.
+            no_room: says why no build may start now (a full disk); empty: one may.
         """
         self._services = services
         self._database = services.database
@@ -82,6 +85,7 @@ class Conductor:
         self.owner = process_owner()
         self._orders = WorkOrders(services, clean_containers)
         self._recorder = Recorder(services)
+        self._watch = BuildWatch(services, no_room)
         self._news: queue.SimpleQueue[BuildDone | RunDone] = queue.SimpleQueue()
         self._active: dict[JobRef, _Active] = {}
         #: By id of the build or run.
@@ -176,6 +180,7 @@ class Conductor:
         self._wait_for_news()
         self._recover()
         self._adopt()
+        self._watch.look({key: each.ref for key, each in self._in_flight.items() if not each.host})
         for ref in sorted(self._active, key=self._turn):
             self._advance_safely(ref)
 
@@ -328,6 +333,8 @@ class Conductor:
         busy = {flight.host for flight in self._in_flight.values() if flight.host}
         builds = sum(not flight.host for flight in self._in_flight.values())
         slots = max(self._engine.build_slots() - builds, 0)
+        if not self._watch.may_build(self._active):
+            slots = 0
         free_hosts = tuple(host for host in hosts if host not in busy)
         if self._engine.exclusive and builds:
             free_hosts = ()

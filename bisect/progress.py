@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from perfbisect.core.build_progress import bar
 from perfbisect.report import (
     format_change,
     format_probability,
@@ -60,6 +61,11 @@ class InFlight:
     host: str
     #: On the clock of whoever feeds the model, seconds.
     since: float
+    #: From 0 to 1; None: it does not tell.
+    share: float | None = None
+    #: Seconds that it still needs, about, as of ``told_at``; None: not known.
+    left: float | None = None
+    told_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -85,6 +91,8 @@ class ProgressModel:
     build_seconds: list[float] = field(default_factory=list)
     run_seconds: list[float] = field(default_factory=list)
     ended: str = ""
+    #: Why no build may start; empty: they may.
+    paused: str = ""
 
     def name(self, position: int | None) -> str:
         """Return ``17 (1a2b3c4d5e)``."""
@@ -121,6 +129,29 @@ class ProgressModel:
 
     def _build_started(self, data: Mapping[str, Any], at: float) -> str:
         return self._started("build", data, at)
+
+    def _build_progress(self, data: Mapping[str, Any], at: float) -> str:
+        key = str(data.get("build_id"))
+        work = self.in_flight.get(key)
+        if work is None:
+            return ""
+        before = int((work.share or 0.0) * 10)
+        share, left = float(data.get("share") or 0.0), data.get("seconds_left")
+        self.in_flight[key] = replace(
+            work, share=share, left=None if left is None else float(left), told_at=at
+        )
+        if int(share * 10) == before:
+            # A line for every tenth is enough where nothing is drawn.
+            return ""
+        return f"build of {self.name(work.position)}: {share:.0%}{_left(left)}"
+
+    def _paused(self, data: Mapping[str, Any], at: float) -> str:
+        self.paused = str(data.get("reason") or "")
+        return f"builds wait: {printable(self.paused)}"
+
+    def _resumed(self, data: Mapping[str, Any], at: float) -> str:
+        self.paused = ""
+        return "builds go on"
 
     def _run_started(self, data: Mapping[str, Any], at: float) -> str:
         return self._started("run", data, at)
@@ -192,6 +223,9 @@ class ProgressModel:
 _HANDLERS: dict[str, Callable[[ProgressModel, Mapping[str, Any], float], str]] = {
     "decision": ProgressModel._decision,
     "build_started": ProgressModel._build_started,
+    "build_progress": ProgressModel._build_progress,
+    "builds_paused": ProgressModel._paused,
+    "builds_resumed": ProgressModel._resumed,
     "build_finished": ProgressModel._build_finished,
     "run_started": ProgressModel._run_started,
     "run_finished": ProgressModel._run_finished,
@@ -243,12 +277,26 @@ def render(model: ProgressModel, elapsed: float, at: float) -> RenderableType:
         running = format_duration(max(0.0, round(at - work.since)))
         row(
             work.what,
-            f"{model.name(work.position)}{host}, {running}{_usual(model, work)}",
+            f"{model.name(work.position)}{host}, {running}{_expected(model, work, at)}",
             "yellow",
         )
+    if model.paused:
+        row("paused", f"builds wait: {printable(model.paused)}", "red")
     row("done", _done(model))
     decisions = [Text(line, style="dim") for line in model.decisions]
     return Group(table, *decisions)
+
+
+def _expected(model: ProgressModel, work: InFlight, at: float) -> str:
+    """Return how far a piece of work is, or how long its like took."""
+    if work.share is None:
+        return _usual(model, work)
+    left = None if work.left is None else max(work.left - (at - work.told_at), 0.0)
+    return f"  {bar(work.share)} {work.share:.0%}{_left(left)}"
+
+
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else f", about {format_duration(round(seconds))} left"
 
 
 def _usual(model: ProgressModel, work: InFlight) -> str:

@@ -86,6 +86,27 @@ class Settings(BaseSettings):
     grafana_timestamp_header: str = "X-Grafana-Alerting-Signature-Timestamp"
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
+    #: Archives that Bazel need not download; None: ``cache/distdir`` in the data directory.
+    distdir: Path | None = None
+    #: Cache that Bazel builds of several machines share, for recipes that name none; empty: none.
+    remote_cache: str = ""
+    #: Containers with a warm Bazel server that are kept, paused, between builds; 0: none.
+    warm_servers: int = Field(default=1, ge=0, le=64)
+    #: Hours between two collections of what is no longer needed, while serving; 0: never.
+    gc_hours: float = Field(default=6.0, ge=0)
+    #: What may be kept, and for how many days since it was last used; 0 days: whatever its age.
+    keep_wheels_size: ByteSize = Field(default=ByteSize(200 * 1024**3), ge=0)
+    keep_wheels_days: float = Field(default=365.0, ge=0)
+    keep_trees_size: ByteSize = Field(default=ByteSize(200 * 1024**3), ge=0)
+    keep_trees_days: float = Field(default=30.0, ge=0)
+    keep_build_cache_size: ByteSize = Field(default=ByteSize(100 * 1024**3), ge=0)
+    keep_build_cache_days: float = Field(default=90.0, ge=0)
+    keep_images_size: ByteSize = Field(default=ByteSize(100 * 1024**3), ge=0)
+    keep_images_days: float = Field(default=180.0, ge=0)
+    keep_logs_size: ByteSize = Field(default=ByteSize(20 * 1024**3), ge=0)
+    keep_logs_days: float = Field(default=365.0, ge=0)
+    #: Builds wait while less than this is free where they write.
+    min_free_space: ByteSize = Field(default=ByteSize(2 * 1024**3), ge=0)
 
     @field_validator("host_name")
     @classmethod
@@ -128,6 +149,11 @@ class Settings(BaseSettings):
     def cache_dir(self) -> Path:
         """Caches of builders and runners."""
         return self.data_dir / "cache"
+
+    @property
+    def archives_dir(self) -> Path:
+        """Archives that Bazel need not download."""
+        return self.distdir or self.cache_dir / "distdir"
 
     @property
     def published_dir(self) -> Path:

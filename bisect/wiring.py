@@ -6,6 +6,7 @@ import socket
 from collections.abc import Collection
 
 from perfbisect.builder import BuilderSettings, make_builder, remove_leftovers
+from perfbisect.collecting import disk_space
 from perfbisect.conductor import Conductor
 from perfbisect.engines.local import LocalEngine
 from perfbisect.ports import Engine, HostInfo, Runner
@@ -20,8 +21,21 @@ def make_engine(settings: Settings) -> Engine:
     host = HostInfo(
         name=settings.host_name or socket.gethostname(), pool=settings.pool, facts=host_facts()
     )
-    builder = make_builder(BuilderSettings(docker_host=settings.docker_host))
-    return LocalEngine(builder, make_host_runner(settings), host, slots=settings.build_slots)
+    builder = make_builder(
+        BuilderSettings(
+            docker_host=settings.docker_host,
+            distdir=settings.archives_dir,
+            remote_cache=settings.remote_cache,
+            warm_servers=settings.warm_servers,
+        )
+    )
+    return LocalEngine(
+        builder,
+        make_host_runner(settings),
+        host,
+        slots=settings.build_slots,
+        on_close=builder.close,
+    )
 
 
 def make_host_runner(settings: Settings) -> Runner:
@@ -42,4 +56,10 @@ def make_conductor(services: Services, *, only: Collection[str] | None = None) -
     def clean_containers(work_id: str) -> None:
         remove_leftovers(work_id, settings.docker_host)
 
-    return Conductor(services, make_engine(settings), only=only, clean_containers=clean_containers)
+    return Conductor(
+        services,
+        make_engine(settings),
+        only=only,
+        clean_containers=clean_containers,
+        no_room=disk_space(services).problem,
+    )

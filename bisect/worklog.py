@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, literal, select
 from sqlalchemy.orm import Session
 
 from perfbisect.core.facts import Costs
 from perfbisect.core.recipe import RecipeKind
 from perfbisect.core.states import FailureKind, WorkState
+from perfbisect.store.axis_benchmarks import benchmarks_of
 from perfbisect.store.database import now
 from perfbisect.store.jobs import JobRef
 from perfbisect.store.tables import BisectionRow, BuildRow, ExperimentRow, PointRow, RunRow
@@ -168,16 +169,19 @@ def _as_trouble(work: BuildRow | RunRow, what: str) -> Trouble:
 
 def costs(session: Session, row: BisectionRow | ExperimentRow) -> Costs:
     """Return the median seconds of the last builds and runs of this recipe and benchmark."""
-    return expected_costs(
-        session, row.recipe_digest, row.recipe, row.benchmark_digest, row.benchmark
+    digests = (
+        benchmarks_of(row)
+        if isinstance(row, BisectionRow)
+        else select(literal(row.benchmark_digest))
     )
+    return expected_costs(session, row.recipe_digest, row.recipe, digests, row.benchmark)
 
 
 def expected_costs(
     session: Session,
     recipe_digest: str,
     recipe: Mapping[str, Any],
-    benchmark_digest: str,
+    benchmark_digests: Select[tuple[str]] | Sequence[str],
     benchmark: Mapping[str, Any],
 ) -> Costs:
     """Return the median seconds of past builds and runs; a guess where there are none.
@@ -185,15 +189,10 @@ def expected_costs(
     Args:
         recipe: and ``benchmark``: as JSON.
     """
-    builds = session.scalars(
-        select(BuildRow.seconds)
-        .where(BuildRow.recipe_digest == recipe_digest, BuildRow.state == WorkState.SUCCEEDED)
-        .order_by(BuildRow.id.desc())
-        .limit(20)
-    ).all()
+    builds = _build_seconds(session, recipe_digest)
     runs = session.scalars(
         select(RunRow.seconds)
-        .where(RunRow.benchmark_digest == benchmark_digest, RunRow.state == WorkState.SUCCEEDED)
+        .where(RunRow.benchmark_digest.in_(benchmark_digests), RunRow.state == WorkState.SUCCEEDED)
         .order_by(RunRow.id.desc())
         .limit(20)
     ).all()
@@ -201,6 +200,21 @@ def expected_costs(
     first_build = FIRST_BUILD_SECONDS.get(str(recipe.get("kind", "")), 0.0)
     first_run = FIRST_RUN_SHARE * float(benchmark.get("timeout", 900.0))
     return Costs(build_seconds=_median(builds, first_build), run_seconds=_median(runs, first_run))
+
+
+def usual_build_seconds(session: Session, recipe_digest: str) -> float | None:
+    """Return the median seconds of the last builds by a recipe; None where there are none."""
+    known = [each for each in _build_seconds(session, recipe_digest) if each is not None]
+    return statistics.median(known) if known else None
+
+
+def _build_seconds(session: Session, recipe_digest: str) -> Sequence[float | None]:
+    return session.scalars(
+        select(BuildRow.seconds)
+        .where(BuildRow.recipe_digest == recipe_digest, BuildRow.state == WorkState.SUCCEEDED)
+        .order_by(BuildRow.id.desc())
+        .limit(20)
+    ).all()
 
 
 def _median(seconds: Sequence[float | None], default: float) -> float:

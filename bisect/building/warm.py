@@ -33,7 +33,7 @@ from perfbisect.containers import (
     translated,
 )
 from perfbisect.core.recipe import digest_of
-from perfbisect.errors import PerfbisectError
+from perfbisect.errors import PerfbisectError, TransientError
 from perfbisect.ports import CancelToken
 from perfbisect.process_output import LOG_LIMIT, POLL_SECONDS, ProcessOutput
 
@@ -226,6 +226,14 @@ def remove_orphans(docker: Docker) -> int:
     return removed
 
 
+def remove_kept(tree: Path, docker_host: str = "") -> None:
+    """Remove the container of a kept tree, whose slot the caller holds; none is fine."""
+    with contextlib.suppress(TransientError), Docker(docker_host) as docker, translated():
+        found = docker.client.containers.list(all=True, filters={"label": f"{TREE}={tree}"})
+        for container in found:
+            remove_container(container)
+
+
 def process_label(pid: int) -> str:
     """Return a label that names one process of one machine, whatever its number is used for later.
 
@@ -255,7 +263,11 @@ def _usable(container: Container, key: str) -> bool:
 
 
 def _key(spec: ContainerSpec) -> str:
-    mounts = [[str(path), inside, read_only] for path, inside, read_only in spec.mounts]
+    # A directory that was made anew is another one, whatever its name.
+    mounts = [
+        [str(path), path.stat().st_ino, inside, read_only]
+        for path, inside, read_only in spec.mounts
+    ]
     return digest_of(
         {
             "image": spec.image,

@@ -8,6 +8,7 @@ understood, and the rest is said to be not understood.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,10 @@ _MIRRORS: Mapping[str, str] = {
     "tf_mirror_urls": "https://storage.googleapis.com/mirror.tensorflow.org/"
 }
 
+#: Stands for what a function is called with.
+_GIVEN = object()
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][\w.+%@~-]{0,200}", re.ASCII)
 _HEX = frozenset("0123456789abcdef")
 _SCHEMES = ("http://", "https://")
 
@@ -43,9 +48,10 @@ class Archive:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Last parts of all its addresses, each once."""
-        found = [url.partition("?")[0].rstrip("/").rpartition("/")[2] for url in self.urls]
-        return tuple(dict.fromkeys(found))
+        """Last parts of all its addresses, each once; what can't be a file's name is left out."""
+        last = [url.partition("?")[0].rstrip("/").rpartition("/")[2] for url in self.urls]
+        found = dict.fromkeys(name for name in last if _FILE_NAME.fullmatch(name))
+        return tuple(found) or (self.sha256,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ class _Reader:
         """Read statements; ``names`` are the constants known so far, and get those bound here."""
         for statement in body:
             if isinstance(statement, ast.FunctionDef):
-                self.read(statement.body, dict(names))
+                given = {argument.arg: _GIVEN for argument in statement.args.args}
+                self.read(statement.body, names | given)
                 continue
             if isinstance(statement, ast.If | ast.For):
                 self.read(statement.body, dict(names))
@@ -110,6 +117,9 @@ class _Reader:
                 for sha256, urls in mapping.items():
                     self._add(call, names, sha256, urls)
         sums = [given[key] for key in _SUMS if key in given]
+        if sums and _is_handed_on(sums[0], names):
+            # The body of a rule or macro: what it is given is written where it is called.
+            return
         addresses = [given[key] for key in _ADDRESSES if key in given]
         if not sums or not addresses:
             return
@@ -125,6 +135,10 @@ class _Reader:
             self.puzzles.append(f"line {call.lineno}: {_named(call, names)}")
             return
         self.archives.append(Archive(sha256.lower(), tuple(found)))
+
+
+def _is_handed_on(node: ast.expr, names: Mapping[str, Any]) -> bool:
+    return isinstance(node, ast.Attribute) or _value(node, names) is _GIVEN
 
 
 def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
@@ -209,7 +223,7 @@ def _formatted(text: str, arguments: list[Any], named: dict[str, Any]) -> str | 
     # Attributes and indices of a value could reach anything; Starlark has none in its formats.
     if any(mark in text.replace("{{", "") for mark in ("{0.", "{0[", "!")) or ".__" in text:
         return None
-    plain = (str, int)
+    plain = str | int
     if not all(isinstance(each, plain) for each in [*arguments, *named.values()]):
         return None
     try:

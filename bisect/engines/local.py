@@ -95,12 +95,24 @@ class LocalEngine:
         *,
         slots: int = 1,
         lock_path: Path | None = None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
+        """Make the engine of this machine.
+
+        Args:
+            builder: builds, in ``slots`` threads.
+            runner: runs, in one thread.
+            host: what this machine is called.
+            slots: builds at once.
+            lock_path: file whose lock says who may use the machine; None: one for all.
+            on_close: called when nothing is under way any more.
+        """
         self._builder = builder
         self._runner = runner
         self._host = host
         self._slots = slots
         self._lock_path = lock_path or machine_lock_path()
+        self._on_close = on_close
         self._builds = ThreadPoolExecutor(slots, thread_name_prefix="build")
         self._runs = ThreadPoolExecutor(1, thread_name_prefix="run")
         self._tokens: dict[str, CancelToken] = {}
@@ -155,6 +167,7 @@ class LocalEngine:
             token.cancel()
         self._builds.shutdown(wait=True)
         self._runs.shutdown(wait=True)
+        self._on_close()
 
     def _token(self, work_id: str) -> CancelToken:
         token = CancelToken()

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from perfbisect import report
+from perfbisect.build_watch import progress_of
 from perfbisect.problems import documented
 from perfbisect.routers import models, present
 from perfbisect.routers.bisections import BisectionId
@@ -167,10 +168,11 @@ def list_builds(
     with services.database.read() as session:
         row = queries.get_bisection(session, bisection_id).row
         axis = queries.axis_of(session, bisection_id)
-        return [
-            present.build_of(build, axis)
-            for build in queries.axis_builds(session, row, newest=newest)
-        ]
+        builds = queries.axis_builds(session, row, newest=newest)
+    views = [present.build_of(build, axis) for build in builds]
+    for view, build in zip(views, builds, strict=True):
+        view.progress = progress_of(services, build)
+    return views
 
 
 @router.get(

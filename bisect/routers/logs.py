@@ -10,6 +10,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 from fastapi import Path as PathParameter
 
+from perfbisect.build_watch import progress_of
 from perfbisect.core.states import WorkState
 from perfbisect.logs import MAX_PART, LogPart, read_log, read_tail
 from perfbisect.problems import documented
@@ -75,7 +76,10 @@ def is_over(state: WorkState) -> bool:
 def get_build(services: Opened, build_id: WorkId) -> models.BuildView:
     """Return one build."""
     with services.database.read() as session:
-        return models.BuildView.model_validate(queries.get_build(session, build_id))
+        row = queries.get_build(session, build_id)
+        view = models.BuildView.model_validate(row)
+    view.progress = progress_of(services, row)
+    return view
 
 
 @router.get(
@@ -119,21 +123,45 @@ async def read_run_log(
 async def _answer(
     services: Services, work_id: str, offset: int, tail: int | None, wait: float, *, build: bool
 ) -> Response:
+    part = await next_part(services, work_id, offset, tail, wait, build=build)
+    return Response(part.text, media_type="text/plain", headers=part_headers(part))
+
+
+async def next_part(
+    services: Services,
+    work_id: str,
+    offset: int,
+    tail: int | None,
+    wait: float,
+    *,
+    build: bool,
+    colours: bool = False,
+) -> LogPart:
+    """Return a piece of a log; where there is none yet, the first one that comes in time.
+
+    Raises:
+        NotFoundError: no such build or run.
+    """
+
     def look() -> LogPart:
         state_of = build_log_state if build else run_log_state
         path, over = state_of(services, work_id)
         if tail is not None:
-            return read_tail(path, tail, over=over)
-        return read_log(path, offset=offset, over=over)
+            return read_tail(path, tail, over=over, colours=colours)
+        return read_log(path, offset=offset, over=over, colours=colours)
 
     part = await to_thread.run_sync(look)
     with anyio.move_on_after(wait):
         while not part.text and not part.complete:
             await anyio.sleep(_POLL)
             part = await to_thread.run_sync(look)
-    headers = {
+    return part
+
+
+def part_headers(part: LogPart) -> dict[str, str]:
+    """Return how to go on."""
+    return {
         "Perfbisect-Next-Offset": str(part.next_offset),
         "Perfbisect-Log-Complete": str(part.complete).lower(),
         "Cache-Control": "no-cache",
     }
-    return Response(part.text, media_type="text/plain", headers=headers)

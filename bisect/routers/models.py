@@ -243,6 +243,10 @@ class BuildView(Model):
     started_at: datetime | None
     finished_at: datetime | None
     seconds: float | None
+    progress: dict[str, Any] | None = Field(
+        default=None,
+        description="While it runs and as far as its log tells: done, total, share, seconds_left.",
+    )
 
 
 class RunView(Model):
