@@ -1,16 +1,21 @@
-"""Logs as pages that follow while they grow."""
+"""Logs as pages: with the colours of terminals, searchable, followed while they grow."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from perfbisect.logs import log_size, read_tail
+from perfbisect.logs import LogPart, log_size, read_log, read_tail, search_log
 from perfbisect.routers.deps import Opened
-from perfbisect.routers.logs import WorkId, is_over
+from perfbisect.routers.logs import Offset, Wait, WorkId, is_over, next_part, part_headers
+from perfbisect.services import Services
 from perfbisect.store import queries
+from perfbisect.store.tables import BuildRow, RunRow
+from perfbisect.web.ansi import to_html
+from perfbisect.web.list_pages import Text
 from perfbisect.web.templating import render
 
 router = APIRouter(prefix="/logs")
@@ -18,42 +23,81 @@ router = APIRouter(prefix="/logs")
 #: Bytes of a log that a page shows at first: its end is what people look for.
 SHOWN = 200_000
 
+From = Annotated[int | None, Query(alias="from", ge=0, le=2**40)]
+
 
 @router.get("/builds/{build_id}", response_class=HTMLResponse)
-def build_log(request: Request, services: Opened, build_id: WorkId) -> HTMLResponse:
-    """Show a build and its log."""
+def build_log(
+    request: Request, services: Opened, build_id: WorkId, q: Text = "", start: From = None
+) -> HTMLResponse:
+    """Show a build and its log: the end, or from somewhere on."""
     with services.database.read() as session:
         row = queries.get_build(session, build_id)
-        over = is_over(row.state)
-        part = read_tail(_path(services, build_id), SHOWN, over=over)
-    context = {
-        "kind": "build",
-        "work": row,
-        "position": None,
-        "part": part,
-        "size": log_size(_path(services, build_id)),
-        "raw": f"/api/v1/builds/{build_id}/log",
-    }
-    return render(request, "log.html", context)
+    return _page(request, services, row, {"kind": "build", "position": None}, q, start)
 
 
 @router.get("/runs/{run_id}", response_class=HTMLResponse)
-def run_log(request: Request, services: Opened, run_id: WorkId) -> HTMLResponse:
-    """Show a run and its log."""
+def run_log(
+    request: Request, services: Opened, run_id: WorkId, q: Text = "", start: From = None
+) -> HTMLResponse:
+    """Show a run and its log: the end, or from somewhere on."""
     with services.database.read() as session:
         row = queries.get_run(session, run_id)
-        over = is_over(row.state)
-        part = read_tail(_path(services, run_id), SHOWN, over=over)
+    return _page(request, services, row, {"kind": "run", "position": row.position}, q, start)
+
+
+def _page(
+    request: Request,
+    services: Services,
+    row: BuildRow | RunRow,
+    kind: Mapping[str, Any],
+    q: str,
+    start: int | None,
+) -> HTMLResponse:
+    path = services.settings.logs_dir / f"{row.id}.log"
+    over = is_over(row.state)
+    part = _part(services, row.id, start, over=over)
+    matches, all_found = search_log(path, q) if q.strip() else ([], True)
+    address = f"/logs/{kind['kind']}s/{row.id}"
     context = {
-        "kind": "run",
+        **kind,
         "work": row,
-        "position": row.position,
         "part": part,
-        "size": log_size(_path(services, run_id)),
-        "raw": f"/api/v1/runs/{run_id}/log",
+        "html": to_html(part.text),
+        "size": log_size(path),
+        "shown": SHOWN,
+        "start": start,
+        "q": q,
+        "matches": matches,
+        "all_found": all_found,
+        "address": address,
+        "raw": f"/api/v1/{kind['kind']}s/{row.id}/log",
     }
     return render(request, "log.html", context)
 
 
-def _path(services: Opened, work_id: str) -> Path:
-    return services.settings.logs_dir / f"{work_id}.log"
+def _part(services: Services, work_id: str, start: int | None, *, over: bool) -> LogPart:
+    path = services.settings.logs_dir / f"{work_id}.log"
+    if start is None:
+        return read_tail(path, SHOWN, over=over, colours=True)
+    return read_log(path, offset=start, limit=SHOWN, over=over, colours=True)
+
+
+@router.get("/builds/{build_id}/part", response_class=HTMLResponse)
+async def build_log_part(
+    services: Opened, build_id: WorkId, offset: Offset = 0, wait: Wait = 0
+) -> HTMLResponse:
+    """Return what comes after an offset of a build's log, for a page that follows it."""
+    return _html(await next_part(services, build_id, offset, None, wait, build=True, colours=True))
+
+
+@router.get("/runs/{run_id}/part", response_class=HTMLResponse)
+async def run_log_part(
+    services: Opened, run_id: WorkId, offset: Offset = 0, wait: Wait = 0
+) -> HTMLResponse:
+    """Return what comes after an offset of a run's log, for a page that follows it."""
+    return _html(await next_part(services, run_id, offset, None, wait, build=False, colours=True))
+
+
+def _html(part: LogPart) -> HTMLResponse:
+    return HTMLResponse(str(to_html(part.text)), headers=part_headers(part))

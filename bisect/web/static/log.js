@@ -11,9 +11,12 @@ function atBottom() {
   return view.scrollHeight - view.scrollTop - view.clientHeight < 40;
 }
 
-function append(text) {
+function append(html) {
   const follow = atBottom();
-  view.append(text);
+  // The server has escaped everything but the spans that carry colours.
+  const part = document.createElement("span");
+  part.innerHTML = html;
+  view.append(part);
   while (view.childNodes.length > 1 && view.textContent.length > KEPT) view.firstChild.remove();
   if (follow) view.scrollTop = view.scrollHeight;
 }
@@ -26,8 +29,8 @@ async function follow() {
     try {
       const answer = await fetch(`${view.dataset.url}?offset=${offset}&wait=${WAIT_SECONDS}`);
       if (!answer.ok) throw new Error(`status ${answer.status}`);
-      const text = await answer.text();
-      if (text) append(text);
+      const html = await answer.text();
+      if (html) append(html);
       offset = Number(answer.headers.get("Perfbisect-Next-Offset"));
       complete = answer.headers.get("Perfbisect-Log-Complete") === "true";
       note.textContent = complete ? "The end." : "Following…";
@@ -38,5 +41,5 @@ async function follow() {
   }
 }
 
-view.scrollTop = view.scrollHeight;
+if (view.dataset.top !== "true") view.scrollTop = view.scrollHeight;
 follow();
