@@ -65,6 +65,8 @@ class PreparedAxis:
     wheels: Mapping[int, Published] = field(default_factory=dict)
     #: Package and index of the published wheels, and what of them is left out; None: none are used.
     published: dict[str, Any] | None = None
+    #: Repository of the axis, where it is not the one whose wheels are measured (a companion's).
+    source: str | None = None
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -101,7 +103,7 @@ def commit_axis(
         paths=request.paths,
     )
     recipe = definitions.recipe
-    columns = _commit_columns(mirror, candidates, recipe.relevance)
+    columns = commit_columns(mirror, candidates, recipe.relevance)
     definition = recipe_to_dict(recipe)
     if request.package is None:
         return PreparedAxis(Origin(recipe.digest, recipe.name, definition), columns)
@@ -184,9 +186,10 @@ def published_on(wheel: Published) -> datetime | None:
     return datetime.combine(wheel.night, time(), UTC)
 
 
-def _commit_columns(
+def commit_columns(
     mirror: Mirror, candidates: Sequence[Candidate], relevance: Mapping[str, float]
 ) -> list[dict[str, Any]]:
+    """Return the columns of a commit axis, the earlier end first."""
     weights = path_weights([candidate.paths for candidate in candidates[1:]], dict(relevance))
     related = mirror.relations_between(candidates[0].sha, candidates[-1].sha)
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from perfbisect.core.recipe import Benchmark
@@ -14,14 +15,21 @@ _IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
 
 
 def hash_files(benchmark: Benchmark, base: Path, where: str = "benchmark") -> dict[str, str]:
-    """Return relative path -> SHA-256 of each of the benchmark's files.
+    """Return relative path -> SHA-256 of each of the benchmark's files, those of rules included.
 
     A directory stands for every file below it.
 
     Raises:
         BadInputError: a file is missing, can't be read, or lies outside of ``base``.
     """
-    return {name: _sha256(path, where) for name, path in _expand(benchmark, base, where).items()}
+    found = _expand(benchmark.all_files, base, where)
+    return {name: _sha256(path, where) for name, path in found.items()}
+
+
+def files_of(benchmark: Benchmark, known: Iterable[str]) -> list[str]:
+    """Return those of the known file paths that are a benchmark's: named, or below a named one."""
+    named = [PurePosixPath(name) for name in benchmark.files]
+    return [path for path in known if any(PurePosixPath(path).is_relative_to(n) for n in named)]
 
 
 def copy_files(benchmark: Benchmark, base: Path, target: Path) -> None:
@@ -31,16 +39,16 @@ def copy_files(benchmark: Benchmark, base: Path, target: Path) -> None:
         BadInputError: a file is missing, can't be read, or lies outside of ``base``.
         OSError: ``target`` can't be written.
     """
-    for name, path in _expand(benchmark, base, "benchmark").items():
+    for name, path in _expand(benchmark.files, base, "benchmark").items():
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
 
 
-def _expand(benchmark: Benchmark, base: Path, where: str) -> dict[str, Path]:
+def _expand(names: Iterable[str], base: Path, where: str) -> dict[str, Path]:
     root = base.resolve()
     found: dict[str, Path] = {}
-    for name in benchmark.files:
+    for name in names:
         path = root / name
         for file in _below(path) if path.is_dir() else [path]:
             if not file.resolve().is_relative_to(root):

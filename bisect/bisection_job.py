@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from perfbisect import report
+from perfbisect.companion_checks import insert_check
 from perfbisect.core.facts import Action, Finish, Step
 from perfbisect.core.planner import believe
 from perfbisect.core.planner import plan as make_plan
@@ -44,7 +45,9 @@ class BisectionJob:
             self._url: str | None = None
             if row.repository_id is not None:
                 self._url = session.get_one(RepositoryRow, row.repository_id).url
-            self._prove = bool(row.request.get("prove", True))
+            #: A companion is bisected: it can't be measured with changes, only as it was.
+            self._bisected = "bisected" in (row.companions or {})
+            self._prove = bool(row.request.get("prove", True)) and not self._bisected
 
     def look(self, session: Session, capacity: Capacity, elapsed: float) -> Look:
         """Read everything that bears on the bisection."""
@@ -67,8 +70,8 @@ class BisectionJob:
         return self._axis.trees[position], self._axis.shas[position]
 
     def benchmark_of(self, position: int) -> str:
-        """Return the bisection's one benchmark."""
-        return self._benchmark_digest
+        """Return the bisection's one benchmark, or the position's own where a companion moves."""
+        return self._axis.benchmark(position) or self._benchmark_digest
 
     def progress(self, session: Session, look: Look) -> dict[str, Any]:
         """Store verdict and belief so far."""
@@ -106,6 +109,8 @@ class BisectionJob:
         elif prepared:
             add_commit_ranges(verdict["culprits"], prepared)
             verdict["sentence"] = report.sentence(verdict)
+        if action.outcome is Outcome.CULPRITS:
+            insert_check(session, row, self._axis, self._policy, verdict)
         return verdict
 
     def _git_versions(self, steps: Sequence[Step]) -> dict[int, str]:

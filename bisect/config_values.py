@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfbisect.core.bazel_flags import check_options
 from perfbisect.core.readers import metric_problem
-from perfbisect.core.recipe import Benchmark, Metric, Recipe, RecipeKind
+from perfbisect.core.recipe import Benchmark, Companion, Metric, Recipe, RecipeKind, When
 from perfbisect.errors import BadInputError, did_you_mean, shown
 from perfbisect.units import parse_duration, parse_size
 
@@ -36,6 +36,9 @@ T = TypeVar("T", Recipe, Benchmark)
 
 _RECIPE: TypeAdapter[Recipe] = TypeAdapter(Recipe)
 _BENCHMARK: TypeAdapter[Benchmark] = TypeAdapter(Benchmark)
+
+#: Key of a benchmark -> what its table, or its list of tables, holds.
+_NESTED: Mapping[str, type[Any]] = {"metric": Metric, "companions": Companion, "when": When}
 
 #: pydantic's error type -> what would be right.
 _RIGHT = {
@@ -130,8 +133,8 @@ def _nearest(value: object, expected: str) -> str:
 
 
 def _keys_at(kind: type[Any], path: Iterable[str | int]) -> list[str]:
-    """Return the known keys of the table at ``path``; the metric is the only nested one."""
-    inner = Metric if "metric" in path else kind
+    """Return the known keys of the table at ``path``."""
+    inner = next((table for key, table in _NESTED.items() if key in path), kind)
     return [item.name for item in fields(inner)] if is_dataclass(inner) else []
 
 
@@ -211,23 +214,12 @@ def _is_split(command: str) -> bool:
 def _check_benchmark(benchmark: Benchmark, where: str) -> None:
     check = _Check(where, benchmark)
     _check_common(benchmark, check)
-    check.field("command", bool(benchmark.command.strip()), "the command that runs the benchmark")
-    closed = "with every quote closed, as in sh -c '…'"
-    check.field("command", _is_split(benchmark.command), closed)
-    for word in PLACEHOLDER.findall(benchmark.command):
-        known = ", ".join(f"{{{name}}}" for name in BENCHMARK_PLACEHOLDERS)
-        near = did_you_mean(word, BENCHMARK_PLACEHOLDERS)
-        right = f"without the unknown placeholder {{{word}}}{near}; known: {known}"
-        check.field("command", word in BENCHMARK_PLACEHOLDERS, right)
+    _check_command(benchmark.command, check, "command")
     check.field("unit", bool(benchmark.unit.strip()), "the unit of the value, e.g. 'images/s'")
     check.field("gpus", benchmark.gpus >= 0, "zero or more")
-    check.each("files", benchmark.files, _inside, "a path below the benchmark's directory")
-    check.each(
-        "requirements",
-        benchmark.requirements,
-        _is_requirement,
-        'a requirement like "numpy==2.1.3"',
-    )
+    _check_contents(benchmark.files, benchmark.requirements, check, "")
+    check.each("artifacts", benchmark.artifacts, _inside, "a glob inside the run's directory")
+    _check_companions(benchmark, check)
     check.field("image", not benchmark.docker or bool(benchmark.image), "set, as docker = true")
     check.field("docker", benchmark.docker or not benchmark.image, "true, as an image is named")
     metric = _Check(where, benchmark.metric)
@@ -237,6 +229,55 @@ def _check_benchmark(benchmark: Benchmark, where: str) -> None:
     if problem := metric_problem(benchmark.metric):
         key, right = problem
         metric.field(key, False, right)
+
+
+def _check_command(command: str, check: _Check, key: str) -> None:
+    check.item(key, command, bool(command.strip()), "the command that runs the benchmark")
+    closed = "with every quote closed, as in sh -c '…'"
+    check.item(key, command, _is_split(command), closed)
+    for word in PLACEHOLDER.findall(command):
+        known = ", ".join(f"{{{name}}}" for name in BENCHMARK_PLACEHOLDERS)
+        near = did_you_mean(word, BENCHMARK_PLACEHOLDERS)
+        right = f"without the unknown placeholder {{{word}}}{near}; known: {known}"
+        check.item(key, command, word in BENCHMARK_PLACEHOLDERS, right)
+
+
+def _check_contents(
+    files: Iterable[str], requirements: Iterable[str], check: _Check, prefix: str
+) -> None:
+    below = "a path below the benchmark's directory"
+    pinned = 'a requirement like "numpy==2.1.3"'
+    check.each(f"{prefix}files", files, _inside, below)
+    check.each(f"{prefix}requirements", requirements, _is_requirement, pinned)
+
+
+def _check_companions(benchmark: Benchmark, check: _Check) -> None:
+    names: list[str] = []
+    for number, companion in enumerate(benchmark.companions):
+        key = f"companions[{number}]"
+        fits = bool(NAME.fullmatch(companion.name))
+        right = "letters, digits, '.', '_' and '-', starting with a letter or digit"
+        check.item(f"{key}.name", companion.name, fits, right)
+        alone = companion.name not in names
+        check.item(f"{key}.name", companion.name, alone, "a name that no other companion has")
+        source = bool(companion.repository.strip()) and not companion.repository.startswith("-")
+        check.item(f"{key}.repository", companion.repository, source, "a repository's name or URL")
+        one = bool(companion.revision) is not bool(companion.follow)
+        either = "set, or else 'follow' with a branch: exactly one of them"
+        check.item(f"{key}.revision", companion.revision, one, either)
+        first = {PurePosixPath(name).parts[:1] for name in benchmark.all_files}
+        apart = (companion.name,) not in first
+        check.item(f"{key}.name", companion.name, apart, "another name than that of a file")
+        names.append(companion.name)
+    for number, rule in enumerate(benchmark.when):
+        key = f"when[{number}]"
+        check.item(f"{key}.since", rule.since, bool(rule.since.strip()), "a date or a revision")
+        known = rule.companion in names or (not rule.companion and len(names) == 1)
+        told = f"the name of a companion; there are: {', '.join(names) or 'none'}"
+        check.item(f"{key}.companion", rule.companion, known, told)
+        if rule.command is not None:
+            _check_command(rule.command, check, f"{key}.command")
+        _check_contents(rule.files or (), rule.requirements or (), check, f"{key}.")
 
 
 def _is_variable(name: str) -> bool:

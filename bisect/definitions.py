@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -41,6 +41,13 @@ class Measured:
         """Identity of what is measured, scripts included."""
         return self.benchmark.digest(dict(self.hashes))
 
+    def with_env(self, env: Mapping[str, str]) -> Self:
+        """Return the same with further environment variables: another benchmark."""
+        if not env:
+            return self
+        changed = replace(self.benchmark, env={**self.benchmark.env, **env})
+        return replace(self, benchmark=changed)
+
 
 @dataclass(frozen=True, slots=True)
 class Definitions(Measured):
@@ -49,13 +56,6 @@ class Definitions(Measured):
     #: URL or absolute path.
     source: str
     recipe: Recipe
-
-    def with_env(self, env: Mapping[str, str]) -> Definitions:
-        """Return the same with further environment variables: another benchmark."""
-        if not env:
-            return self
-        changed = replace(self.benchmark, env={**self.benchmark.env, **env})
-        return replace(self, benchmark=changed)
 
 
 def find_definitions(
@@ -79,7 +79,7 @@ def find_definitions(
         else load_recipe(recipe, base_dir).recipe
     )
     measured = find_benchmark(benchmark, base_dir)
-    source = _source(services, repository, allow_local)
+    source = repository_source(services, repository, allow_local)
     return Definitions(
         benchmark=measured.benchmark,
         files=measured.files,
@@ -98,12 +98,12 @@ def find_benchmark(given: str | dict[str, Any], base_dir: Path | None) -> Measur
     """
     if isinstance(given, dict):
         benchmark = benchmark_from_dict(given, "benchmark")
-        if benchmark.files:
+        if benchmark.all_files:
             raise BadInputError(
                 "a benchmark defined in the request can't name files: give the name of one that "
                 "the server knows",
                 field="benchmark.files",
-                value=list(benchmark.files),
+                value=list(benchmark.all_files),
             )
         return Measured(benchmark, {}, {})
     loaded = load_benchmark(given, base_dir)
@@ -111,7 +111,9 @@ def find_benchmark(given: str | dict[str, Any], base_dir: Path | None) -> Measur
     return Measured(loaded.benchmark, files, dict(loaded.files))
 
 
-def _source(services: Services, repository: str, allow_local: bool) -> str:
+def repository_source(
+    services: Services, repository: str, allow_local: bool, field: str = "repository"
+) -> str:
     """Return what to mirror: a repository known by name, one that is allowed, or any if local."""
     known = known_repository(services, repository)
     if known is not None:
@@ -123,7 +125,7 @@ def _source(services: Services, repository: str, allow_local: bool) -> str:
     raise NotFoundError(
         f"repository '{repository}' is not known to this server; known: "
         f"{', '.join([*names, *services.settings.allowed_repositories]) or 'none'}",
-        field="repository",
+        field=field,
         value=repository,
     )
 
@@ -148,7 +150,7 @@ def store_definitions(
     store_recipe(session, definitions.recipe.digest, definitions.recipe.name, recipe)
     benchmark = store_benchmark(session, definitions, files)
     session.flush()
-    return _remember_repository(session, definitions.source), recipe, benchmark
+    return remember_repository(session, definitions.source), recipe, benchmark
 
 
 def store_recipe(session: Session, digest: str, name: str, definition: dict[str, Any]) -> None:
@@ -176,7 +178,8 @@ def store_benchmark(
     return benchmark
 
 
-def _remember_repository(session: Session, source: str) -> str:
+def remember_repository(session: Session, source: str) -> str:
+    """Return the id of a repository, which is known from now on."""
     known = session.scalar(select(RepositoryRow).where(RepositoryRow.url == source))
     if known is not None:
         return known.id

@@ -128,7 +128,7 @@ def _spec(
     recipe = recipe_to_dict(definitions.recipe) if definitions else {}
     digest = definitions.recipe.digest if definitions else axis.origin.digest
     costs = expected_costs(
-        session, digest, recipe, measured.benchmark_digest, benchmark_to_dict(measured.benchmark)
+        session, digest, recipe, [measured.benchmark_digest], benchmark_to_dict(measured.benchmark)
     )
     known_noise = _known_noise(session, measured.benchmark_digest)
     unbuildable = _known_unbuildable(session, digest) if definitions else 0.0

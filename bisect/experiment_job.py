@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from perfbisect import report
+from perfbisect.companion_checks import judge_check
 from perfbisect.core.comparison import Comparison, Measured
 from perfbisect.core.experiment import Arm, ExperimentFacts, comparisons_of
 from perfbisect.core.experiment import plan as make_plan
@@ -168,6 +169,8 @@ class ExperimentJob:
         verdict = self._verdict(session, row, look, action)
         if row.kind is ExperimentKind.PROVE and row.bisection_id is not None:
             _write_proof(session, row.bisection_id, verdict)
+        if row.kind is ExperimentKind.COMPANION and row.bisection_id is not None:
+            _write_check(session, row.bisection_id, verdict)
         return verdict
 
     def _verdict(
@@ -279,4 +282,20 @@ def _write_proof(session: Session, bisection_id: str, answer: dict[str, Any]) ->
         "outcome": answer["outcome"],
     }
     verdict = {**row.verdict, "culprits": culprits, "proof": proof}
+    row.verdict = {**verdict, "sentence": report.sentence(verdict)}
+
+
+def _write_check(session: Session, bisection_id: str, answer: dict[str, Any]) -> None:
+    """Write into a bisection's verdict what its companions do alone."""
+    row = session.get_one(BisectionRow, bisection_id)
+    if row.verdict is None:
+        return
+    told = judge_check(answer["arms"], row.verdict["explained"])
+    check = {
+        **row.verdict["companions"],
+        "state": BisectionState.FINISHED,
+        "outcome": answer["outcome"],
+        "alone": told,
+    }
+    verdict = {**row.verdict, "companions": check}
     row.verdict = {**verdict, "sentence": report.sentence(verdict)}

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from perfbisect.arms import PreparedArm, change_for, insert_arm, prepare_arm
+from perfbisect.companions import resolve_at
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.revision import Action, Change, Revision
 from perfbisect.core.states import BisectionState, ExperimentKind
@@ -178,6 +179,11 @@ def _prepare(
             field="against",
             value=str(reference.revision),
         )
+    # One companion for all arms, as of the reference: what differs is the repository under test.
+    dated = mirror.commit(reference.base_sha).committed_at
+    definitions = resolve_at(
+        services, definitions, dated, allow_local=allow_local, progress=progress
+    )
     policy = {
         "better": definitions.benchmark.better,
         "min_effect": effect,

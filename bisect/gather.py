@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.facts import Facts, FloatArray, Observation, Policy, Run
 from perfbisect.core.states import Better, Find, Purpose, WorkState
+from perfbisect.store.axis_benchmarks import benchmark_at
 from perfbisect.store.jobs import JobRef, bisection
 from perfbisect.store.tables import (
     BisectionRow,
@@ -43,8 +44,10 @@ class Axis:
     trees: tuple[str, ...]
     #: Shape (n,): prior weights of positions 1..n.
     weights: FloatArray
-    #: position -> smallest position with the same tree, where that is another one.
+    #: position -> smallest position with the same tree and benchmark, where that is another one.
     same_as: dict[int, int]
+    #: By position: its own benchmark's digest; None: the bisection's. Empty: the same everywhere.
+    benchmarks: tuple[str | None, ...] = ()
 
     @property
     def n(self) -> int:
@@ -52,21 +55,27 @@ class Axis:
         return len(self.shas) - 1
 
     def representative(self, position: int) -> int:
-        """Return the smallest position with the same tree."""
+        """Return the smallest position with the same tree and benchmark."""
         return self.same_as.get(position, position)
+
+    def benchmark(self, position: int) -> str | None:
+        """Return the digest of a position's own benchmark; None: it has the bisection's."""
+        return self.benchmarks[position] if self.benchmarks else None
 
 
 def load_axis(session: Session, bisection_id: str) -> Axis:
     """Read the candidates of a bisection."""
     rows = session.execute(
-        select(CandidateRow.sha, CandidateRow.tree, CandidateRow.weight)
+        select(
+            CandidateRow.sha, CandidateRow.tree, CandidateRow.weight, CandidateRow.benchmark_digest
+        )
         .where(CandidateRow.bisection_id == bisection_id)
         .order_by(CandidateRow.position)
     ).all()
-    first: dict[str, int] = {}
+    first: dict[tuple[str, str | None], int] = {}
     same_as = {}
     for position, row in enumerate(rows):
-        representative = first.setdefault(row.tree, position)
+        representative = first.setdefault((row.tree, row.benchmark_digest), position)
         if representative != position:
             same_as[position] = representative
     return Axis(
@@ -74,6 +83,7 @@ def load_axis(session: Session, bisection_id: str) -> Axis:
         trees=tuple(row.tree for row in rows),
         weights=np.array([row.weight for row in rows[1:]], dtype=np.float64),
         same_as=same_as,
+        benchmarks=tuple(row.benchmark_digest for row in rows),
     )
 
 
@@ -119,10 +129,10 @@ def gather(
         elapsed: wall seconds it has been conducted for.
     """
     own = bisection(row.id)
-    builds = _builds(session, row)
+    builds = _builds(session, row, axis)
     runs = session.scalars(select(RunRow).where(RunRow.bisection_id == row.id)).all()
-    points = _points(session, row)
-    wheels = _wheels(session, row)
+    points = _points(session, row, axis)
+    wheels = _wheels(session, row, axis)
     broken, failures = broken_positions(axis.representative, builds, runs, points, own)
     building = under_construction(builds, own)
     observations = [_observation(axis, own, position, point) for position, point in points]
@@ -141,7 +151,7 @@ def gather(
         hosts=capacity.hosts,
         exclusive=capacity.exclusive,
         costs=costs(session, row),
-        builds_done=sum(counts(build, own) for _, build in builds),
+        builds_done=len({build.id for _, build in builds if counts(build, own)}),
         runs_done=sum(run.state in (WorkState.SUCCEEDED, WorkState.FAILED) for run in runs),
         elapsed=elapsed,
     )
@@ -149,53 +159,56 @@ def gather(
     return Gathered(facts=facts, wheels=wheels, trouble=trouble, failures=failures)
 
 
-def _builds(session: Session, row: BisectionRow) -> list[tuple[int, BuildRow]]:
-    """Return the builds of all trees on the axis, oldest first, with their smallest position."""
+def _builds(session: Session, row: BisectionRow, axis: Axis) -> list[tuple[int, BuildRow]]:
+    """Return the builds of all trees on the axis, oldest first, with the positions they serve."""
     return _first_positions(
+        axis,
         session.execute(
             select(CandidateRow.position, BuildRow)
             .join(BuildRow, BuildRow.tree == CandidateRow.tree)
             .where(CandidateRow.bisection_id == row.id, BuildRow.recipe_digest == row.recipe_digest)
             .order_by(BuildRow.id, CandidateRow.position)
-        )
+        ),
     )
 
 
-def _points(session: Session, row: BisectionRow) -> list[tuple[int, PointRow]]:
+def _points(session: Session, row: BisectionRow, axis: Axis) -> list[tuple[int, PointRow]]:
     """Return every point that speaks about a tree on the axis, whoever measured it."""
     return _first_positions(
+        axis,
         session.execute(
             select(CandidateRow.position, PointRow)
             .join(PointRow, PointRow.tree == CandidateRow.tree)
             .where(
                 CandidateRow.bisection_id == row.id,
-                PointRow.benchmark_digest == row.benchmark_digest,
+                PointRow.benchmark_digest == benchmark_at(row),
                 PointRow.recipe_digest == row.recipe_digest,
             )
             .order_by(PointRow.id, CandidateRow.position)
-        )
+        ),
     )
 
 
-def _first_positions(pairs: Iterable[tuple[int, _Fact]]) -> list[tuple[int, _Fact]]:
-    """Keep the smallest position of each row: equal trees put one row on several positions."""
-    seen: dict[str, tuple[int, _Fact]] = {}
+def _first_positions(axis: Axis, pairs: Iterable[tuple[int, _Fact]]) -> list[tuple[int, _Fact]]:
+    """Keep one position of those that stand for each other: equal trees share their rows."""
+    seen: dict[tuple[int, str], tuple[int, _Fact]] = {}
     for position, fact in pairs:
-        seen.setdefault(fact.id, (position, fact))
+        representative = axis.representative(position)
+        seen.setdefault((representative, fact.id), (representative, fact))
     return list(seen.values())
 
 
-def _wheels(session: Session, row: BisectionRow) -> dict[int, str]:
+def _wheels(session: Session, row: BisectionRow, axis: Axis) -> dict[int, str]:
     pairs = session.execute(
         select(CandidateRow.position, WheelRow.id)
         .join(WheelRow, WheelRow.tree == CandidateRow.tree)
         .where(CandidateRow.bisection_id == row.id, WheelRow.recipe_digest == row.recipe_digest)
         .order_by(CandidateRow.position)
     )
-    first: dict[str, int] = {}
+    found: dict[int, str] = {}
     for position, wheel in pairs:
-        first.setdefault(wheel, position)
-    return {position: wheel for wheel, position in first.items()}
+        found.setdefault(axis.representative(position), wheel)
+    return found
 
 
 def _observation(axis: Axis, own: JobRef, position: int, point: PointRow) -> Observation | None:

@@ -23,6 +23,7 @@ from perfbisect.git import (
     revisions,
 )
 from perfbisect.git.axis import same_wheel
+from perfbisect.git.log import read_commits
 from perfbisect.git.merging import ConflictFile
 from perfbisect.git.prerequisites import NearestMiss, PickSet
 from perfbisect.git.process import Git, Progress
@@ -142,6 +143,15 @@ class Mirror:
             all_parents=all_parents,
             paths=paths,
         )
+
+    def first_parents(self, rev: str, field: str = "revision") -> list[CommitInfo]:
+        """Return the line of first parents that ends in ``rev``, the earliest first."""
+        sha = self.resolve(rev, field).sha
+        return read_commits(Git(self.path), "--first-parent", sha, "--")[::-1]
+
+    def contains(self, later: str, earlier: str) -> bool:
+        """Return whether a commit is, or descends from, another; both by full SHA."""
+        return later == earlier or axis.is_ancestor(Git(self.path), earlier, later)
 
     def resolve_revision(
         self, revision: Revision, patches: Mapping[str, bytes] | None = None

@@ -30,7 +30,7 @@ from perfbisect.publishing.access import IndexAccess, index_access
 from perfbisect.publishing.cache import CacheUsage, WheelCache
 from perfbisect.publishing.git_version import Stamp, find_stamp
 from perfbisect.publishing.index import PackageIndex
-from perfbisect.publishing.listing import choose_around, choose_range
+from perfbisect.publishing.listing import choose_around, choose_range, choose_version
 from perfbisect.publishing.stamps import read_stamps
 from perfbisect.publishing.target import Target
 from perfbisect.publishing.values import Published, PublishedRange, Skipped
@@ -55,6 +55,7 @@ __all__ = [
     "place_on_commits",
     "published",
     "published_around",
+    "published_version",
     "read_stamps",
 ]
 
@@ -108,6 +109,22 @@ def published(
         find=find,
         prereleases=prereleases,
     )
+
+
+def published_version(
+    package: str, version: str, *, access: IndexAccess | None = None, field: str = "at"
+) -> Published:
+    """Return the published wheel of one version, or of a nightly's day, for this machine.
+
+    Args:
+        field: what to call the version in messages.
+
+    Raises: as ``published``.
+    """
+    with PackageIndex(access or index_access()) as index:
+        page = index.project(package, None)
+    name = str(canonicalize_name(package))
+    return choose_version(name, page.packages, version, Target.here(), field)
 
 
 def published_around(

@@ -63,6 +63,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class CompanionSource:
+    """A commit of a companion, to be checked out beside a benchmark's files."""
+
+    #: Also the name of its directory.
+    name: str
+    #: Where it is mirrored from.
+    repository: str
+    #: Bare mirror of the repository.
+    mirror: Path
+    #: Full SHA.
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """One process start of a benchmark on one wheel."""
 
@@ -84,6 +98,7 @@ class RunRequest:
     #: A published wheel (``packages.Published.to_dict``) that is fetched just before the run:
     #: ``wheel`` is no more than its name until then.
     published: Mapping[str, Any] | None = None
+    companions: tuple[CompanionSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +113,9 @@ class RunSuccess:
     environment: dict[str, Any] = field(default_factory=dict)
     #: Empty, or why the point must not be used (disturbed, throttled); it is kept and repeated.
     rejected: str = ""
+    #: Files that the benchmark's ``artifacts`` name: path relative to where it ran -> file in the
+    #: run's scratch directory.
+    artifacts: Mapping[str, Path] = field(default_factory=dict)
 
 
 class CancelToken:

@@ -36,6 +36,8 @@ class PreparedProof:
 
     arms: tuple[PreparedArm, ...]
     policy: Policy
+    #: By arm: digest of the benchmark of its place on the axis; None: the bisection's.
+    benchmarks: tuple[str | None, ...]
 
 
 class _Arms:
@@ -121,7 +123,10 @@ def prepare_proof(
         shas = [axis.shas[position] for position in positions]
         collected.add(Action.REVERT, shas[::-1], step, _bases(axis.n, step.after))
         collected.add(Action.PICK, shas, step, _bases(0, step.before))
-    return PreparedProof(tuple(collected.arms), policy) if collected.arms else None
+    if not collected.arms:
+        return None
+    benchmarks = (axis.benchmark(arm.role["axis_position"]) for arm in collected.arms)
+    return PreparedProof(tuple(collected.arms), policy, tuple(benchmarks))
 
 
 def _bases(end: int, near: int) -> list[int]:
@@ -134,6 +139,18 @@ def _bases(end: int, near: int) -> list[int]:
     sign = 1 if near > end else -1
     offsets = {distance - (distance >> halving) for halving in range(MOST_BASES)} | {0}
     return [end + sign * offset for offset in sorted(offsets - {distance})][:MOST_BASES]
+
+
+def proof_policy(policy: Policy) -> dict[str, Any]:
+    """Return the policy of an experiment that looks for a known effect."""
+    return {
+        "better": policy.better,
+        "min_effect": policy.min_effect,
+        "max_runs": policy.max_runs,
+        "max_seconds": policy.max_seconds,
+        # The question is whether a known effect appears, not how large a new one is.
+        "min_runs": 3,
+    }
 
 
 def insert_proof(
@@ -155,14 +172,7 @@ def insert_proof(
             benchmark_digest=row.benchmark_digest,
             recipe=row.recipe,
             benchmark=row.benchmark,
-            policy={
-                "better": proof.policy.better,
-                "min_effect": proof.policy.min_effect,
-                "max_runs": proof.policy.max_runs,
-                "max_seconds": proof.policy.max_seconds,
-                # The question is whether a known effect appears, not how large a new one is.
-                "min_runs": 3,
-            },
+            policy=proof_policy(proof.policy),
             plan={},
             requested_by=row.requested_by,
             origin="bisection",
@@ -172,8 +182,8 @@ def insert_proof(
         )
     )
     session.flush()
-    for position, arm in enumerate(proof.arms):
-        insert_arm(session, experiment_id, position, arm, row.benchmark_digest)
+    for position, (arm, own) in enumerate(zip(proof.arms, proof.benchmarks, strict=True)):
+        insert_arm(session, experiment_id, position, arm, own or row.benchmark_digest)
     bisections.add_event(session, experiment(experiment_id), "submitted", {})
     verdict["proof"] = {"experiment": experiment_id, "state": BisectionState.QUEUED}
 

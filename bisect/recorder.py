@@ -13,6 +13,7 @@ from perfbisect.ports import BuildDone, BuildSuccess, Failure, RunDone, RunSucce
 from perfbisect.services import Services
 from perfbisect.store import bisections, work
 from perfbisect.store.jobs import JobRef, asked_by, load_row
+from perfbisect.store.run_artifacts import add_artifacts
 from perfbisect.store.tables import BenchmarkRow, RunRow
 
 #: Which part of the request a planner's code blames.
@@ -56,12 +57,20 @@ class Recorder:
 
     def run(self, news: RunDone) -> None:
         """Record how a run ended, with its point if it gave one."""
-        success = news.result if isinstance(news.result, RunSuccess) else None
+        result = news.result
+        artifacts: list[dict[str, Any]] = []
+        if isinstance(result, RunSuccess):
+            try:
+                artifacts = self._put_all(result)
+            except TransientError as error:
+                result = Failure(FailureKind.TRANSIENT, error.message, seconds=result.seconds)
+        success = result if isinstance(result, RunSuccess) else None
         with self._database.write() as session:
             run = session.get_one(RunRow, news.id)
             benchmark = session.get_one(BenchmarkRow, run.benchmark_digest)
             unit = str(benchmark.definition["unit"])
-            row = work.finish_run(session, news.id, news.result, unit)
+            row = work.finish_run(session, news.id, result, unit)
+            add_artifacts(session, news.id, artifacts)
             data = {
                 "run_id": row.id,
                 "position": row.position,
@@ -75,6 +84,13 @@ class Recorder:
             job = asked_by(row)
             assert job is not None
             bisections.add_event(session, job, "run_finished", data)
+
+    def _put_all(self, success: RunSuccess) -> list[dict[str, Any]]:
+        """Store the files that a run left, before anything refers to them."""
+        return [
+            {"name": name, "artifact": self._artifacts.put(path), "size": path.stat().st_size}
+            for name, path in success.artifacts.items()
+        ]
 
     def progress(self, job: Job, look: Look) -> None:
         """Store what the points say now, for pages and progress."""

@@ -12,6 +12,8 @@ from perfbisect.core.states import Find
 _T = TypeVar("_T")
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
+#: Name of an environment variable.
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
 
 
 class BisectionRequest(BaseModel):
@@ -45,6 +47,25 @@ class BisectionRequest(BaseModel):
     )
     benchmark: str | dict[str, Any] = Field(
         description="Name of a benchmark, or its definition.", examples=["resnet50-train-cpu"]
+    )
+    env: dict[Variable, Annotated[str, Field(max_length=10_000)]] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Environment variables on top of the benchmark's: another benchmark.",
+        examples=[{"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}],
+    )
+    bisect_companion: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description="Name of a companion of the benchmark: its commits are the axis, and `good` "
+        "and `bad` are revisions of it. What is measured otherwise is the wheel of `at`.",
+        examples=["models"],
+    )
+    at: Text | None = Field(
+        default=None,
+        validate_default=True,
+        description="With bisect_companion: version of the package, or revision of the repository "
+        "whose wheel is there already.",
+        examples=["2.14.0"],
     )
     threshold: str | None = Field(
         default=None,
@@ -90,11 +111,24 @@ class BisectionRequest(BaseModel):
             )
         return value
 
+    @field_validator("at")
+    @classmethod
+    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """A companion is bisected with one wheel; otherwise wheels are what the axis is made of."""
+        if info.data.get("bisect_companion") is not None:
+            if value is None:
+                raise PydanticKnownError("missing")
+        elif value is not None:
+            raise PydanticCustomError("no_companion", "Only with a companion that is bisected")
+        return value
+
     @field_validator("all_parents", "paths")
     @classmethod
     def _of_commits(cls, value: _T, info: ValidationInfo) -> _T:
         """What chooses among commits means nothing for versions."""
-        if value and info.data.get("repository") is None and info.data.get("package") is not None:
+        told = info.data
+        versions = told.get("repository") is None and told.get("package") is not None
+        if value and versions and told.get("bisect_companion") is None:
             raise PydanticCustomError("no_repository", "Versions have no commits to choose from")
         return value
 

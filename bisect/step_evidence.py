@@ -23,6 +23,7 @@ from perfbisect.packages import (
 )
 from perfbisect.ports import CancelledWork, CancelToken
 from perfbisect.services import Services
+from perfbisect.store.axis_benchmarks import benchmark_at
 from perfbisect.store.tables import BisectionRow, CandidateRow, PointRow, WheelRow
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class _Side:
     distribution: str
     #: ``published`` or ``built``.
     origin: str
+    #: Name of each companion -> its commit.
+    companions: Mapping[str, str]
 
 
 def sides_of(
@@ -57,15 +60,21 @@ def sides_of(
     if earlier is None or later is None:
         return {"also_changed": [], "origins": None}
     own = {earlier.distribution, later.distribution}
-    changed = []
+    bisected = {_companion((row.companions or {}).get("bisected", ""))}
+    changed = also_changed(earlier.companions, later.companions, without=bisected)
     if earlier.packages and later.packages:
-        changed = also_changed(earlier.packages, later.packages, without=own)
+        changed += also_changed(earlier.packages, later.packages, without=own)
     return {
         "also_changed": [
             {"name": each.name, "before": each.before, "after": each.after} for each in changed
         ],
         "origins": {"before": earlier.origin, "after": later.origin},
     }
+
+
+def _companion(name: str) -> str:
+    """Return what a companion is called among dependencies."""
+    return f"{name} (companion)"
 
 
 def _side(session: Session, row: BisectionRow, position: int | None) -> _Side | None:
@@ -76,7 +85,7 @@ def _side(session: Session, row: BisectionRow, position: int | None) -> _Side | 
         .where(
             CandidateRow.bisection_id == row.id,
             CandidateRow.position == position,
-            PointRow.benchmark_digest == row.benchmark_digest,
+            PointRow.benchmark_digest == benchmark_at(row),
             PointRow.recipe_digest == row.recipe_digest,
         )
         .order_by(PointRow.id.desc())
@@ -89,6 +98,10 @@ def _side(session: Session, row: BisectionRow, position: int | None) -> _Side | 
         packages=environment.get("packages") or {},
         distribution=canonicalize_name(wheel.filename.split("-", 1)[0]),
         origin="published" if wheel.published is not None else "built",
+        companions={
+            _companion(name): str(told["commit"])[:10]
+            for name, told in (environment.get("companions") or {}).items()
+        },
     )
 
 

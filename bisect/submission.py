@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from perfbisect.axes import PreparedAxis, Progress, commit_axis, version_axis
+from perfbisect.companion_axis import along, companion_axis
 from perfbisect.core.facts import Policy
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.states import BisectionState, Find
@@ -18,6 +21,7 @@ from perfbisect.definitions import (
     find_benchmark,
     find_definitions,
     put_files,
+    remember_repository,
     store_benchmark,
     store_definitions,
     store_recipe,
@@ -28,7 +32,7 @@ from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import bisection
-from perfbisect.store.published import share_built, store_published
+from perfbisect.store.published import share_built, store_pinned, store_published
 from perfbisect.store.tables import BisectionRow, CandidateRow
 from perfbisect.units import parse_duration, parse_percent, parse_threshold
 
@@ -50,6 +54,12 @@ class Prepared:
     measured: Measured
     policy: Policy
     axis: PreparedAxis
+    #: By position: the benchmark there; empty: ``measured`` everywhere, as no companion moves.
+    by_position: tuple[Measured, ...] = ()
+    #: What is stored of companions that move, or of the one that is bisected.
+    companions: dict[str, Any] | None = None
+    #: Columns of a built wheel that stands for every position; None: others do.
+    built: Mapping[str, Any] | None = None
 
 
 def submit(
@@ -99,7 +109,8 @@ def submit(
         row.priority = priority
         row.idempotency_key = idempotency_key
         session.flush()
-        _insert_candidates(session, row.id, prepared.axis)
+        _insert_benchmarks(session, prepared, files)
+        _insert_candidates(session, row.id, prepared)
         _insert_wheels(session, prepared)
         bisections.add_event(session, bisection(row.id), "submitted", {})
     return Submitted(row.id, False, len(prepared.axis.candidates))
@@ -136,20 +147,42 @@ def prepare(
     Raises: as ``submit``.
     """
     policy = make_policy(request)
-    if request.repository is None or request.recipe is None:
-        measured = find_benchmark(request.benchmark, base_dir)
-        axis = version_axis(services, request)
-    else:
-        measured = definitions = find_definitions(
-            services,
-            repository=request.repository,
-            recipe=request.recipe,
-            benchmark=request.benchmark,
-            base_dir=base_dir,
-            allow_local=allow_local,
+    measured = _measured(services, request, base_dir, allow_local)
+    if request.bisect_companion is not None:
+        found = companion_axis(
+            services, request, measured, allow_local=allow_local, progress=progress
         )
-        axis = commit_axis(services, request, definitions, progress)
-    return Prepared(measured, replace(policy, better=measured.benchmark.better), axis)
+    else:
+        axis = (
+            commit_axis(services, request, measured, progress)
+            if isinstance(measured, Definitions)
+            else version_axis(services, request)
+        )
+        found = along(services, measured, axis, allow_local=allow_local, progress=progress)
+    return Prepared(
+        found.measured,
+        replace(policy, better=measured.benchmark.better),
+        found.axis,
+        found.by_position,
+        found.told,
+        found.built,
+    )
+
+
+def _measured(
+    services: Services, request: BisectionRequest, base_dir: Path | None, allow_local: bool
+) -> Measured:
+    """Return the benchmark; with a repository, it and the recipe as well."""
+    if request.repository is None or request.recipe is None:
+        return find_benchmark(request.benchmark, base_dir).with_env(request.env)
+    return find_definitions(
+        services,
+        repository=request.repository,
+        recipe=request.recipe,
+        benchmark=request.benchmark,
+        base_dir=base_dir,
+        allow_local=allow_local,
+    ).with_env(request.env)
 
 
 def make_policy(request: BisectionRequest) -> Policy:
@@ -191,8 +224,17 @@ def _request_digest(prepared: Prepared, request: BisectionRequest) -> str:
             "prove": request.prove,
             "all_parents": request.all_parents,
             "paths": list(request.paths),
+            **_companions_identity(prepared),
         }
     )
+
+
+def _companions_identity(prepared: Prepared) -> dict[str, Any]:
+    """Return what companions add to a request's identity; nothing where none moves."""
+    if prepared.companions is None:
+        return {}
+    digests = sorted({each.benchmark_digest for each in prepared.by_position})
+    return {"companions": prepared.companions, "benchmarks": digests}
 
 
 def _insert(
@@ -210,6 +252,8 @@ def _insert(
         repository_id, _, benchmark = store_definitions(session, measured, files)
     else:
         benchmark = store_benchmark(session, measured, files)
+    if prepared.axis.source is not None:
+        repository_id = remember_repository(session, prepared.axis.source)
     store_recipe(session, origin.digest, origin.name, origin.definition)
     session.flush()
     row = BisectionRow(
@@ -226,6 +270,7 @@ def _insert(
         benchmark=benchmark,
         policy=asdict(prepared.policy),
         published=prepared.axis.published,
+        companions=prepared.companions,
         requested_by="",
         origin="",
         created_at=now(),
@@ -234,10 +279,25 @@ def _insert(
     return row
 
 
-def _insert_candidates(session: Session, bisection_id: str, axis: PreparedAxis) -> None:
+def _insert_benchmarks(session: Session, prepared: Prepared, files: Mapping[str, str]) -> None:
+    """Store the benchmarks of positions that have their own."""
+    for measured in {id(each): each for each in prepared.by_position}.values():
+        store_benchmark(session, measured, {name: files[name] for name in measured.files})
+    session.flush()
+
+
+def _insert_candidates(session: Session, bisection_id: str, prepared: Prepared) -> None:
+    digests = [each.benchmark_digest for each in prepared.by_position]
     session.execute(
         insert(CandidateRow),
-        [{"bisection_id": bisection_id, **columns} for columns in axis.candidates],
+        [
+            {
+                "bisection_id": bisection_id,
+                "benchmark_digest": digests[position] if digests else None,
+                **columns,
+            }
+            for position, columns in enumerate(prepared.axis.candidates)
+        ],
     )
 
 
@@ -246,6 +306,8 @@ def _insert_wheels(session: Session, prepared: Prepared) -> None:
     axis = prepared.axis
     columns = dict(enumerate(axis.candidates))
     store_published(session, axis.origin.digest, axis.wheels, columns)
-    if isinstance(prepared.measured, Definitions):
+    if prepared.built is not None:
+        store_pinned(session, axis.origin.digest, prepared.built, axis.candidates)
+    elif isinstance(prepared.measured, Definitions):
         trees = {each["tree"] for each in axis.candidates}
         share_built(session, axis.origin.digest, prepared.measured.recipe.digest, trees)

@@ -82,11 +82,24 @@ def assemble(
         "reason": end.reason if end else "",
         "code": end.code if end else "",
         "skipped": list((row.published or {}).get("skipped") or ()),
-        "notes": notes_of(row, _broken(axis, look)),
+        "companions": _companions(row),
+        "notes": [*_pinned_notes(row), *notes_of(row, _broken(axis, look))],
     }
     verdict["credible_set"] = [] if answer.culprits else _credible_set(axis, belief)
     verdict["sentence"] = report.sentence(verdict)
     return verdict
+
+
+def _companions(row: BisectionRow) -> dict[str, Any] | None:
+    """Return the companions that move, or the one that is bisected; None: neither."""
+    return dict(row.companions) if row.companions else None
+
+
+def _pinned_notes(row: BisectionRow) -> list[str]:
+    told = row.companions or {}
+    if "bisected" not in told:
+        return []
+    return [f"the commits are those of companion {told['bisected']}, all with {told['wheel']}"]
 
 
 def _broken(axis: Axis, look: Look) -> dict[str, str]:

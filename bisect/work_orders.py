@@ -13,10 +13,12 @@ from pathlib import Path
 from sqlalchemy import delete, select, update
 
 from perfbisect.config import benchmark_from_dict, recipe_from_dict
-from perfbisect.errors import TransientError
+from perfbisect.core.recipe import Benchmark
+from perfbisect.errors import InternalError, TransientError
+from perfbisect.git.resolving import is_full_sha
 from perfbisect.git.source import known_source
 from perfbisect.packages import GRACE, Published, as_of, dating_options
-from perfbisect.ports import BuildRequest, RunRequest
+from perfbisect.ports import BuildRequest, CompanionSource, RunRequest
 from perfbisect.processes import kill_leftovers
 from perfbisect.services import Services
 from perfbisect.store.database import new_id
@@ -108,6 +110,26 @@ class WorkOrders:
             cache_dir=self._settings.cache_dir,
             install_options=dating_options(moment, benchmark.requirements),
             published=wheel.published.to_dict() if wheel.published else None,
+            companions=self._companions(benchmark),
+        )
+
+    def _companions(self, benchmark: Benchmark) -> tuple[CompanionSource, ...]:
+        """Return what is checked out beside the benchmark's files.
+
+        Raises:
+            InternalError: one was not resolved to a commit before the benchmark was stored.
+        """
+        for companion in benchmark.companions:
+            if not is_full_sha(companion.revision):
+                raise InternalError(f"companion '{companion.name}' of '{benchmark.name}' is open")
+        return tuple(
+            CompanionSource(
+                name=companion.name,
+                repository=companion.repository,
+                mirror=mirror_path(self._services, companion.repository),
+                commit=companion.revision,
+            )
+            for companion in benchmark.companions
         )
 
     def _dependencies_of(

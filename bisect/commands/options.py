@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +57,31 @@ BenchmarkName = Annotated[
     str,
     typer.Option(
         "--benchmark", help="What to measure: a name, or a TOML file (FILE or FILE#NAME)."
+    ),
+]
+Envs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="K=V",
+        help="Environment of the benchmark, on top of its own; may be repeated.",
+    ),
+]
+BisectCompanion = Annotated[
+    str | None,
+    typer.Option(
+        "--bisect-companion",
+        metavar="NAME",
+        help="Bisect this companion of the benchmark: --good and --bad are its revisions, and "
+        "the wheel of --at is used throughout.",
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        help="With --bisect-companion: version of --package, or revision of --repo that --recipe "
+        "has built before.",
     ),
 ]
 Threshold = Annotated[
@@ -125,6 +150,25 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def pairs_of(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """Return the variables of ``NAME=VALUE`` options.
+
+    Raises:
+        BadInputError: one has no ``=``, or no name.
+    """
+    pairs = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise BadInputError(
+                f"{option}: '{text}' should be NAME=VALUE, e.g. TF_XLA_FLAGS=--tf_xla_auto_jit=2",
+                field=option,
+                value=text,
+            )
+        pairs[key] = value
+    return pairs
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print the one JSON object of a command."""
     typer.echo(to_json(value))
@@ -179,7 +223,7 @@ def _wrong(option: str, item: Any) -> str:
     if item["type"] == "missing":
         other = " (or --package)" if option == "--repo" else ""
         return f"{option} is needed{other}"
-    if item["type"] in ("no_repository", "no_package"):
+    if item["type"] in ("no_repository", "no_package", "no_companion"):
         return f"{option}: {item['msg']}"
     return f"{option}: {item['msg']}, not {item['input']!r}"
 

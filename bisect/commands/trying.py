@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,8 +126,8 @@ def try_(
         how, what = how or subject.recipe, what or subject.benchmark
         if minimise_reverts:
             revert = [*(revert or ()), *subject.suspects()]
-    arms = _arms(base, revert, pick, patch, _pairs(env, "--env"), arm)
-    switches = [_pairs([each], "--switch") for each in switch or ()]
+    arms = _arms(base, revert, pick, patch, options.pairs_of(env, "--env"), arm)
+    switches = [options.pairs_of([each], "--switch") for each in switch or ()]
     matrix = [*arms, *(_switched(each, extra) for each in arms for extra in switches)]
     request = _request(
         repository=_needed(repo, "--repo"),
@@ -220,20 +219,6 @@ def _parse_arm(text: str, option: str) -> ArmRequest:
 
 def _switched(arm: ArmRequest, env: dict[str, str]) -> ArmRequest:
     return arm.model_copy(update={"env": {**arm.env, **env}}) if env else arm
-
-
-def _pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    pairs = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier():
-            raise BadInputError(
-                f"{option}: '{text}' should be NAME=VALUE, e.g. TF_XLA_FLAGS=--tf_xla_auto_jit=2",
-                field=option,
-                value=text,
-            )
-        pairs[key] = value
-    return pairs
 
 
 def _read_patch(path: Path) -> str:

@@ -46,6 +46,8 @@ def read_metric(metric: Metric, output: str, files: Mapping[str, str]) -> Readin
     Raises:
         ReadingError: no value, not enough values, or one that is NaN, infinite, zero or negative.
     """
+    if metric.reader is ReaderKind.ARTIFACT_COUNT:
+        return _count(metric, files)
     if metric.file and metric.file not in files:
         message = f"the benchmark did not write '{metric.file}'"
         wrote = ", ".join(sorted(files)) or "no files"
@@ -58,6 +60,8 @@ def read_metric(metric: Metric, output: str, files: Mapping[str, str]) -> Readin
 def metric_problem(metric: Metric) -> tuple[str, str] | None:
     """Return which key can't be right and what would be ("pattern", "set: …"), or None."""
     uses_path = (ReaderKind.JSON, ReaderKind.PERFZERO, ReaderKind.PYTEST_BENCHMARK)
+    if metric.reader is ReaderKind.ARTIFACT_COUNT:
+        return _count_problem(metric)
     if metric.pattern and metric.reader is not ReaderKind.REGEX:
         return "pattern", f"left out: reader '{metric.reader}' has none"
     if metric.path and metric.reader not in uses_path:
@@ -68,6 +72,37 @@ def metric_problem(metric: Metric) -> tuple[str, str] | None:
         return "path", "the dotted path of the value, e.g. 'metrics.0.value'"
     if metric.reader is ReaderKind.PYTEST_BENCHMARK and not metric.file:
         return "file", "the file named by --benchmark-json"
+    return None
+
+
+def _count(metric: Metric, files: Mapping[str, str]) -> Reading:
+    """Count the pattern in all files, plus one: a count may be zero, a value may not."""
+    if not files:
+        message = f"the benchmark left no file that '{metric.file}' fits"
+        raise ReadingError(message, advice="metric.file is a glob of the files that it writes")
+    compiled = re.compile(metric.pattern, re.MULTILINE)
+    counts = [sum(1 for _ in compiled.finditer(files[name])) for name in sorted(files)]
+    value = 1.0 + sum(counts)
+    return Reading(values=(value,), value=value, resolution=1.0)
+
+
+def _count_problem(metric: Metric) -> tuple[str, str] | None:
+    if not metric.file:
+        return "file", "a glob of the files that are searched, e.g. 'dump/**/*.pbtxt'"
+    if metric.path:
+        return "path", f"left out: reader '{metric.reader}' has none"
+    if metric.skip:
+        return "skip", f"left out: reader '{metric.reader}' has one value"
+    if not metric.pattern:
+        return "pattern", "a regular expression of what is counted, e.g. 'GpuToHost'"
+    return _compile_problem(metric.pattern)
+
+
+def _compile_problem(pattern: str) -> tuple[str, str] | None:
+    try:
+        re.compile(pattern, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        return "pattern", f"a valid regular expression: {error}"
     return None
 
 
@@ -122,10 +157,9 @@ def _pattern_problem(pattern: str) -> tuple[str, str] | None:
     example = r"e.g. 'images/sec: ([0-9.]+)'"
     if not pattern:
         return "pattern", f"a regular expression with one group, the value, {example}"
-    try:
-        compiled = re.compile(pattern, re.MULTILINE)
-    except (re.error, OverflowError, RecursionError) as error:
-        return "pattern", f"a valid regular expression: {error}"
+    if problem := _compile_problem(pattern):
+        return problem
+    compiled = re.compile(pattern, re.MULTILINE)
     if compiled.groups != 1 and "value" not in compiled.groupindex:
         return "pattern", f"with one group (…), or one named (?P<value>…), {example}"
     return None

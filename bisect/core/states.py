@@ -77,6 +77,8 @@ class ExperimentKind(StrEnum):
     TRY = "try"
     #: A culprit's proof: revert it on the bad end, pick it onto the good end.
     PROVE = "prove"
+    #: The good end with the companions of the bad end: do they explain the change alone?
+    COMPANION = "companion"
     #: The smallest set of commits whose revert restores the value.
     MINIMISE_REVERTS = "minimise_reverts"
 

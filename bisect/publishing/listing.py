@@ -116,6 +116,23 @@ def choose_range(
     return PublishedRange((*wheels, taken[1][0]), tuple(skipped), notes, package)
 
 
+def choose_version(
+    package: str, files: Iterable[DistributionPackage], text: str, target: Target, field: str
+) -> Published:
+    """Return the wheel of one version, or of a nightly's day.
+
+    Args:
+        field: what to call the version in messages.
+
+    Raises:
+        BadInputError: it is no version, or has no wheel for the target.
+        NotFoundError: the index does not have it.
+    """
+    releases = _releases(package, files, target)
+    version = _end(package, releases, text, field)
+    return _end_wheel(package, releases[version], field, target)[0]
+
+
 def choose_around(
     package: str,
     files: Iterable[DistributionPackage],

@@ -21,6 +21,9 @@ _OPTIONS = {
     "bad": "--bad",
     "recipe": "--recipe",
     "benchmark": "--benchmark",
+    "env": "--env",
+    "bisect_companion": "--bisect-companion",
+    "at": "--at",
     "threshold": "--threshold",
     "min_effect": "--min-effect",
     "find": "--find",
@@ -49,10 +52,12 @@ def bisect_command(dossier: Mapping[str, Any]) -> str:
     words = [["perfbisect", "bisect"]]
     for field, option in _OPTIONS.items():
         value = request.get(field)
-        if value in (None, "", [], (), False) or value == _DEFAULTS.get(field):
+        if value in (None, "", [], (), {}, False) or value == _DEFAULTS.get(field):
             continue
         if value is True:
             words.append([option])
+        elif field == "env":
+            words += [[option, f"{key}={each}"] for key, each in value.items()]
         elif isinstance(value, list | tuple):
             words += [[option, str(each)] for each in value]
         else:
@@ -169,7 +174,8 @@ def _without_defaults(definition: Mapping[str, Any], known: Iterable[Field[Any]]
 def _toml_value(value: Any) -> str:
     # Strings of JSON are strings of TOML, but for what JSON need not escape.
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{json.dumps(str(k))} = {_toml_value(v)}" for k, v in value.items())
+        told = {key: each for key, each in value.items() if each is not None}
+        pairs = ", ".join(f"{json.dumps(str(k))} = {_toml_value(v)}" for k, v in told.items())
         return f"{{{pairs}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml_value(each) for each in value)}]"

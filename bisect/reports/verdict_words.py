@@ -12,6 +12,7 @@ from typing import Any
 
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.report_steps import IN_A_SENTENCE, also_changed_text, besides, noun
+from perfbisect.reports.companion_words import companions_sentence
 from perfbisect.reports.words import (
     format_change,
     format_interval,
@@ -111,7 +112,7 @@ def sentence(verdict: Verdict) -> str:
     if outcome is None:
         return _unfinished(verdict, str(state))
     if outcome == Outcome.CULPRITS:
-        return _culprits_sentence(verdict)
+        return f"{_culprits_sentence(verdict)} {companions_sentence(verdict)}".rstrip()
     start = {
         Outcome.NOT_REPRODUCED: "Not reproduced",
         Outcome.INCONCLUSIVE: "Inconclusive",

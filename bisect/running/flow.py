@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,15 @@ from typing import Any
 from perfbisect.benchmark_files import copy_files
 from perfbisect.core.states import FailureKind
 from perfbisect.errors import BadInputError, InternalError, TransientError
-from perfbisect.ports import CancelledWork, CancelToken, Failure, RunRequest, RunSuccess
+from perfbisect.history import Mirror
+from perfbisect.ports import (
+    CancelledWork,
+    CancelToken,
+    CompanionSource,
+    Failure,
+    RunRequest,
+    RunSuccess,
+)
 from perfbisect.running.archives import is_wheel, unpack
 from perfbisect.running.commands import clean_environment, cores, format_command
 from perfbisect.running.environments import Environment, Wanted, lease_environment
@@ -20,6 +29,7 @@ from perfbisect.running.failures import RunFailed
 from perfbisect.running.hangs import Hangs
 from perfbisect.running.host import host_facts
 from perfbisect.running.leases import LeasedDirectories
+from perfbisect.running.leftovers import Leftovers, collect
 from perfbisect.running.observe import disturbance
 from perfbisect.running.outcome import KeptOutput, read_value, require_success
 from perfbisect.running.run_site import Layout, Scratch, Site
@@ -95,6 +105,8 @@ class _Run:
         self._request.log_path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Scratch.below(self._request.work_dir)
         copy_files(self._request.benchmark, self._request.benchmark_dir, scratch.run)
+        for companion in self._request.companions:
+            check_out(companion, scratch.run)
         with self._artifact() as artifact, self._environment() as environment:
             layout = self._site.layout(scratch, environment.path, artifact)
             return self._measure(environment, scratch, layout)
@@ -159,12 +171,14 @@ class _Run:
             raise
         reading = read_value(benchmark, output.text, scratch.run, result.seconds)
         observed = {**observer.observed, "resolution": reading.resolution}
+        left = collect(benchmark.artifacts, scratch.run)
         return RunSuccess(
             value=reading.value,
             within=reading.values,
             seconds=result.seconds,
-            environment=self._record(environment, argv, observed),
+            environment={**self._record(environment, argv, observed), **_told(left)},
             rejected=disturbance(observed),
+            artifacts=left.files,
         )
 
     def _record(
@@ -180,9 +194,37 @@ class _Run:
             "python": environment.facts.get("python", ""),
             "packages": environment.facts.get("packages", {}),
             "install_options": list(self._request.install_options),
+            "companions": {
+                companion.name: {"repository": companion.repository, "commit": companion.commit}
+                for companion in self._request.companions
+            },
             "host": host_facts(),
             "observed": dict(observed),
         }
+
+
+def _told(left: Leftovers) -> dict[str, Any]:
+    """Return what to record of the files that are kept; nothing where none were asked for."""
+    if not left.files and not left.left_out:
+        return {}
+    return {"artifacts": sorted(left.files), "artifacts_left_out": left.left_out}
+
+
+def check_out(companion: CompanionSource, directory: Path) -> None:
+    """Write a companion's files into a directory of its name, without its history.
+
+    Raises:
+        BadInputError: its tree holds what git refuses to write.
+        TransientError: the mirror is not there, or the disk failed.
+        InternalError: the mirror lacks the commit.
+    """
+    if not companion.mirror.is_dir():
+        raise TransientError(f"there is no mirror of companion '{companion.name}' on this host")
+    mirror = Mirror(companion.mirror)
+    target = directory / companion.name
+    mirror.checkout_tree(mirror.commit(companion.commit).tree, companion.commit, target)
+    # It borrows its objects from the mirror, which a container does not see.
+    shutil.rmtree(target / ".git")
 
 
 def _placeholders(layout: Layout) -> dict[str, str]:

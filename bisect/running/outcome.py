@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfbisect.core.readers import MAX_CHARACTERS, Reading, ReadingError, read_metric
-from perfbisect.core.recipe import Benchmark, Metric
+from perfbisect.core.recipe import Benchmark, Metric, ReaderKind
 from perfbisect.core.states import FailureKind
 from perfbisect.processes import ProcessResult
 from perfbisect.running.failures import failed
 from perfbisect.units import format_duration, format_size
 
-#: Bytes of a file that is read for its metric.
+#: Bytes of the file, or of all files, that are read for a metric.
 MAX_FILE = 256 * 1024**2
 
 #: Signals by which a program is ended for its own faults, and what that tells.
@@ -101,24 +102,37 @@ def read_value(benchmark: Benchmark, output: str, directory: Path, seconds: floa
 
 
 def _metric_files(metric: Metric, directory: Path) -> dict[str, str]:
-    """Return the text of the file that the metric names, if there is exactly one that fits."""
+    """Return the text of the one file that the glob fits, or of all where they are counted in."""
     if not metric.file:
         return {}
     root = directory.resolve()
     # A link may lead to what only we may read: it is not followed.
-    found = [path for path in sorted(root.glob(metric.file)) if _is_own_file(path, root)]
+    found = [path for path in sorted(root.glob(metric.file)) if is_own_file(path, root)]
+    if metric.reader is ReaderKind.ARTIFACT_COUNT:
+        return _all_texts(found, root)
     if len(found) > 1:
         names = ", ".join(str(path.relative_to(root)) for path in found[:5])
         raise ReadingError(f"'{metric.file}' fits {len(found)} files: {names}")
     if not found:
         # Their names, so that the message can say what is there instead.
         return {path.name: "" for path in sorted(root.iterdir())[:20] if not path.is_symlink()}
-    size = found[0].stat().st_size
-    if size > MAX_FILE:
-        message = f"'{metric.file}' is {format_size(size)}, more than {format_size(MAX_FILE)}"
-        raise ReadingError(message)
+    _require_readable(f"'{metric.file}' is", found[0].stat().st_size)
     return {metric.file: found[0].read_text(encoding="utf-8", errors="replace")}
 
 
-def _is_own_file(path: Path, root: Path) -> bool:
+def _all_texts(found: Sequence[Path], root: Path) -> dict[str, str]:
+    _require_readable("the files are", sum(path.stat().st_size for path in found))
+    return {
+        str(path.relative_to(root)): path.read_text(encoding="utf-8", errors="replace")
+        for path in found
+    }
+
+
+def _require_readable(what: str, size: int) -> None:
+    if size > MAX_FILE:
+        raise ReadingError(f"{what} {format_size(size)}, more than {format_size(MAX_FILE)}")
+
+
+def is_own_file(path: Path, root: Path) -> bool:
+    """Return whether it is a file below ``root``, and neither a link nor behind one."""
     return path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(root)

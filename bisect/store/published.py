@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import select
@@ -74,6 +74,25 @@ def store_published(
             # Another file, or a wheel of our own, stands for this tree already, and has points.
             continue
         row.published = wheel.to_dict()
+    session.flush()
+
+
+def store_pinned(
+    session: Session, origin: str, built: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]
+) -> None:
+    """Let one wheel that was built here stand for every position of an axis.
+
+    Args:
+        origin: digest of where the axis' wheels come from.
+        built: the wheel's columns.
+        candidates: by position: columns, of which ``tree`` and ``sha`` are used.
+    """
+    by_tree = {each["tree"]: each["sha"] for each in candidates}
+    known = {row.tree for row in _rows(session, origin, by_tree)}
+    for tree, sha in by_tree.items():
+        if tree not in known:
+            columns = {"tree": tree, "recipe_digest": origin, "commit_sha": sha, **built}
+            session.add(WheelRow(id=new_id(), created_at=now(), **columns))
     session.flush()
 
 

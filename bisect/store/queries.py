@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.states import BisectionState, FailureKind, Outcome, Purpose, WorkState
 from perfbisect.errors import NotFoundError
+from perfbisect.store.axis_benchmarks import benchmark_at
 from perfbisect.store.tables import (
     BisectionRow,
     BuildRow,
@@ -236,10 +237,15 @@ def axis_values(
 
 
 def _speaks_for(row: BisectionRow) -> ColumnElement[bool]:
-    return and_(
-        PointRow.benchmark_digest == row.benchmark_digest,
-        PointRow.recipe_digest == row.recipe_digest,
+    made = PointRow.recipe_digest == row.recipe_digest
+    if row.companions is None:
+        return and_(PointRow.benchmark_digest == row.benchmark_digest, made)
+    stands = select(CandidateRow.position).where(
+        CandidateRow.bisection_id == row.id,
+        CandidateRow.tree == PointRow.tree,
+        PointRow.benchmark_digest == benchmark_at(row),
     )
+    return and_(stands.exists(), made)
 
 
 def axis_points(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 _ENVIRONMENT = {
@@ -26,6 +27,10 @@ class Workshop:
         path.mkdir(parents=True, exist_ok=True)
         self._minutes = 0
         self.git("init", "--quiet", "--initial-branch=master", "--template=")
+
+    def wait_until(self, moment: datetime) -> None:
+        """Let time pass: the next commit is a minute after this moment."""
+        self._minutes = (int(moment.timestamp()) - 1_560_000_000) // 60
 
     def try_git(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run git here."""

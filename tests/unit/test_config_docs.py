@@ -10,13 +10,23 @@ import pytest
 
 from perfbisect.config import list_presets, load_benchmark, load_recipe
 from perfbisect.config_values import BENCHMARK_PLACEHOLDERS
-from perfbisect.core.recipe import Benchmark, Metric, ReaderKind, Recipe, RecipeKind, Take
+from perfbisect.core.recipe import (
+    Benchmark,
+    Companion,
+    Metric,
+    ReaderKind,
+    Recipe,
+    RecipeKind,
+    Take,
+    When,
+)
 from perfbisect.core.states import FailureKind
 
 TEXT = (Path(__file__).parents[2] / "docs" / "recipes-and-benchmarks.md").read_text("utf-8")
 RECIPE = TEXT.partition("## Recipe")[2].partition("## Benchmark")[0]
 BENCHMARK = TEXT.partition("## Benchmark")[2].partition("### Metric")[0]
-METRIC = TEXT.partition("### Metric")[2].partition("## What a run does")[0]
+METRIC = TEXT.partition("### Metric")[2].partition("### Companions")[0]
+COMPANIONS, _, WHEN = TEXT.partition("| of a companion |")[2].partition("| of a rule in `when` |")
 BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -32,6 +42,8 @@ def documented(section: str) -> set[str]:
         (Recipe, RECIPE, set()),
         (Benchmark, BENCHMARK, set()),
         (Metric, METRIC, set(ReaderKind)),
+        (Companion, COMPANIONS, set()),
+        (When, WHEN.partition("### Files that are kept")[0], set()),
     ],
 )
 def test_keys_are_documented(kind: type, section: str, others: set[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_every_reader_is_built() -> None:
     for kind in ReaderKind:
         metric = Metric(reader=kind, pattern="(x)" if kind is ReaderKind.REGEX else "", path="v")
         with pytest.raises(ReadingError):
-            read(metric, "nothing to see\n")
+            read_metric(metric, "nothing to see\n", {})
 
 
 # ------------------------------------------------------------------------------ regex
@@ -382,3 +383,35 @@ def test_metric_problems() -> None:
         problem = metric_problem(metric)
         assert problem is not None
         assert problem[0] == key
+
+
+# -------------------------------------------------------------------- what is counted in files
+
+COPIES = Metric(reader=ReaderKind.ARTIFACT_COUNT, file="dump/*.pbtxt", pattern="GpuToHost")
+
+
+def test_matches_in_all_files_are_counted_plus_one() -> None:
+    """Two files with three copies give 4; none at all gives 1, which is a value like others."""
+    files = {"dump/a.pbtxt": "GpuToHost x GpuToHost\n", "dump/b.pbtxt": "y GpuToHost_3"}
+    reading = read_metric(COPIES, "", files)
+    assert (reading.value, reading.values, reading.resolution) == (4.0, (4.0,), 1.0)
+    assert read_metric(COPIES, "GpuToHost", {"dump/a.pbtxt": "HostToGpu"}).value == 1.0
+
+
+def test_no_file_to_count_in_is_an_error() -> None:
+    """A benchmark that dumped nothing did not do without copies."""
+    with pytest.raises(ReadingError, match=r"left no file that 'dump/\*.pbtxt' fits"):
+        read_metric(COPIES, "GpuToHost", {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [({"file": ""}, "file"), ({"pattern": ""}, "pattern"), ({"pattern": "("}, "pattern"),
+     ({"path": "a"}, "path"), ({"skip": 1}, "skip")],
+)  # fmt: skip
+def test_what_a_count_needs(changes: dict[str, object], key: str) -> None:
+    """Files and a pattern, and nothing that belongs to other readers."""
+    assert metric_problem(COPIES) is None
+    problem = metric_problem(replace(COPIES, **changes))  # type: ignore[arg-type]
+    assert problem is not None
+    assert problem[0] == key
