@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from http import HTTPStatus
 from importlib.metadata import version
 
@@ -17,6 +22,7 @@ from starlette.exceptions import HTTPException
 from perfbisect.alerting.desk import Desk
 from perfbisect.conductor import Conductor
 from perfbisect.errors import PerfbisectError
+from perfbisect.nightly.schedule import NightlyClock
 from perfbisect.problems import (
     documented,
     error_problem,
@@ -35,6 +41,7 @@ from perfbisect.routers import (
     experiments,
     health,
     logs,
+    nightly,
     tokens,
 )
 from perfbisect.routers.access import Gate, admit_caller
@@ -82,7 +89,7 @@ def create_app(
     )
     app.state.gate = Gate.of(settings)
     app.state.metrics = CollectorRegistry()
-    app.state.conductor = app.state.desk = None
+    app.state.conductor = app.state.desk = app.state.nightly = None
     modules = (
         alerts,
         answers,
@@ -93,6 +100,7 @@ def create_app(
         events,
         logs,
         catalogue,
+        nightly,
         tokens,
     )
     for module in modules:
@@ -127,8 +135,13 @@ def _lifespan(
                 app.state.conductor.start()
                 app.state.desk = await to_thread.run_sync(Desk, services, AlertSubmitter(services))
                 app.state.desk.start()
-            yield
+                app.state.nightly = await to_thread.run_sync(NightlyClock, services)
+                await to_thread.run_sync(app.state.nightly.start)
+            with _housekeeping(services) if make is not None else nullcontext():
+                yield
         finally:
+            if app.state.nightly is not None:
+                await to_thread.run_sync(app.state.nightly.stop)
             if app.state.desk is not None:
                 await to_thread.run_sync(app.state.desk.stop)
             if app.state.conductor is not None:
@@ -137,6 +150,13 @@ def _lifespan(
             services.close()
 
     return lifespan
+
+
+def _housekeeping(services: Services) -> AbstractContextManager[None]:
+    # Here for the same reason: it knows Docker.
+    from perfbisect.collecting import collecting
+
+    return collecting(services)
 
 
 def _of_this_machine(services: Services) -> Conductor:

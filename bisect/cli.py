@@ -21,6 +21,7 @@ from perfbisect.commands import (
     database,
     demonstrate,
     machine,
+    nightly,
     remote,
     reporting,
     search,
@@ -86,6 +87,7 @@ app.command("fetch-archives")(archiving.fetch_archives)
 app.command("gc")(cleaning.gc)
 app.add_typer(database.app, name="db")
 app.add_typer(tokens.app, name="token")
+app.add_typer(nightly.app, name="nightly")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -156,9 +156,7 @@ def read_project(directory: Path | None) -> dict[str, SeriesDefinition]:
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
         raise BadInputError(f"{file}: series are tables: [series.NAME]", field="series")
     return {
-        check_name(name, f"{file}: series"): definition_from_dict(
-            table, f"{file}: series '{name}'"
-        )
+        check_name(name, f"{file}: series"): definition_from_dict(table, f"{file}: series '{name}'")
         for name, table in tables.items()
     }
 

@@ -61,6 +61,8 @@ class Change:
     probability: float
     #: ``measured`` (interleaved re-measurement), ``nights`` (further nights), or empty.
     confirmed_by: str
+    #: Id of the experiment that measures, or measured, its nights again; None: nights decide.
+    experiment: str | None
     #: Recovery: id of the change that it takes back, and what is left (``-0.06``: 6% below).
     recovers: str | None
     remaining: float | None

@@ -42,8 +42,9 @@ class SeriesRow(Base):
     #: ``perfbisect.toml`` or ``points``: who defined it.
     defined_by: Mapped[str] = mapped_column(String(32))
     created_at: Mapped[datetime]
-    #: Last night whose points were searched for changes.
+    #: Last night whose points were searched for changes, and when that was.
     searched_night: Mapped[date | None]
+    searched_at: Mapped[datetime | None]
 
 
 class SeriesPointRow(Base):
@@ -133,6 +134,8 @@ class SeriesChangeRow(Base):
     reason: Mapped[str] = mapped_column(Text, default="")
     #: Re-measurement of the two nights; null: none yet, or none possible.
     experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"))
+    #: Why its nights can't be measured again, so that further nights decide; empty: they can.
+    cant_measure: Mapped[str] = mapped_column(Text, default="")
     #: How it was confirmed: ``measured`` (interleaved, here) or ``nights`` (further nights).
     confirmed_by: Mapped[str] = mapped_column(String(16), default="")
     #: Recovery: the change that it takes back.

@@ -35,6 +35,7 @@ def upgrade() -> None:
         sa.Column("defined_by", sa.String(length=32), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("searched_night", sa.Date(), nullable=True),
+        sa.Column("searched_at", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_series")),
         sa.UniqueConstraint("name", name=op.f("uq_series_name")),
     )
@@ -137,6 +138,7 @@ def upgrade() -> None:
         sa.Column("change_high", sa.Double(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("experiment_id", sa.String(length=26), nullable=True),
+        sa.Column("cant_measure", sa.Text(), nullable=False),
         sa.Column("confirmed_by", sa.String(length=16), nullable=False),
         sa.Column("recovers_id", sa.String(length=26), nullable=True),
         sa.Column("remaining", sa.Double(), nullable=True),

@@ -1,0 +1,207 @@
+"""``perfbisect nightly``: series of this data directory."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from sqlalchemy import select
+
+from perfbisect import series
+from perfbisect.commands import options
+from perfbisect.commands.search import Interrupted, InterruptFlag, open_services
+from perfbisect.core.series_states import NightState
+from perfbisect.errors import BadInputError
+from perfbisect.nightly.definitions import find_series
+from perfbisect.nightly.formats import read_csv
+from perfbisect.nightly.points import MOST_POINTS
+from perfbisect.nightly.showing import all_series, change_json, nights_json, series_json
+from perfbisect.report import format_value, plural
+from perfbisect.services import Services
+from perfbisect.store.series_tables import SeriesNightRow
+
+app = typer.Typer(help="Nightly series: points in, changes out.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="SERIES", help="Name of a series.")]
+
+
+@app.command("import")
+def import_points(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Columns: night, value, …")],
+    name: Annotated[
+        str | None, typer.Option("--series", help="Name of the series; else the file's.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the values, for a new series.")] = "",
+    better: Annotated[
+        str | None, typer.Option(help="'higher' or 'lower', for a new series.")
+    ] = None,
+    data_dir: options.DataDir = None,
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Add the nights of a CSV file to a series and look for changes.
+
+    Columns are night, value, and as wanted version, host, runs, measured_at; every other column is
+    a repository and holds its commit. Sending a file again changes nothing.
+    """
+    points = read_csv(_read(file), str(file))
+    definition = None
+    if unit or better:
+        data = {"unit": unit, "better": better}
+        definition = series.definition_from_dict(data, "--better")
+    settings = options.make_settings(data_dir=data_dir, database_url=database_url)
+    with open_services(settings) as services:
+        series.sync_project(services)
+        chosen = name or file.stem
+        answer = series.record_points(services, chosen, points, source="csv", definition=definition)
+        series.search(services)
+        changes = [change_json(each) for each in series.changes_of(services, chosen)]
+    if as_json:
+        options.print_json({**answer, "changes": changes})
+        return
+    typer.echo(
+        f"{answer['series']}: {plural(answer['added'], 'night')} added, {answer['known']} known"
+    )
+    _print_changes(changes)
+
+
+def _read(file: Path) -> str:
+    try:
+        if file.stat().st_size > 1000 * MOST_POINTS:
+            raise BadInputError(f"{file}: larger than {MOST_POINTS} nights can be", value=str(file))
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(
+            f"{file}: can't be read: {error}", field="FILE", value=str(file)
+        ) from error
+
+
+@app.command("list")
+def list_series(
+    data_dir: options.DataDir = None,
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List all series with their last night and what is open."""
+    settings = options.make_settings(data_dir=data_dir, database_url=database_url)
+    with open_services(settings) as services:
+        series.sync_project(services)
+        with services.database.read() as session:
+            found = all_series(session)
+    if as_json:
+        options.print_json({"items": found})
+        return
+    if not found:
+        typer.echo("No series yet: define one in perfbisect.toml, or import or send points.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("series", "nights", "last", "value", "unit", "suspected", "confirmed"):
+        table.add_column(heading)
+    for each in found:
+        changes = each["changes"]
+        cells = (
+            each["name"], str(each["nights"]), each["last_night"] or "–",
+            format_value(each["last_value"]) if each["last_value"] else "–", each["unit"],
+            str(changes["suspected"] + changes["confirming"]), str(changes["confirmed"]),
+        )  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    options.standard_output().print(table)
+
+
+@app.command("show")
+def show(
+    name: Name,
+    data_dir: options.DataDir = None,
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show a series and every change that was seen in it, the newest first."""
+    settings = options.make_settings(data_dir=data_dir, database_url=database_url)
+    with open_services(settings) as services:
+        series.sync_project(services)
+        with services.database.read() as session:
+            row = find_series(session, name)
+            told = series_json(session, row)
+            nights = nights_json(session, row)
+        changes = [change_json(each) for each in series.changes_of(services, name)]
+    if as_json:
+        options.print_json({**told, "found": changes, "own_nights": nights})
+        return
+    typer.echo(
+        f"{told['name']}: {plural(told['nights'], 'night')}, the last one "
+        f"{told['last_night'] or '–'} with {format_value(told['last_value'])} {told['unit']}"
+    )
+    _print_changes(changes)
+
+
+def _print_changes(changes: list[dict[str, Any]]) -> None:
+    if not changes:
+        typer.echo("No change was seen.")
+    for each in changes:
+        typer.echo(f"  {each['state']}: {each['reason']}")
+
+
+@app.command("run")
+def run(
+    name: Name,
+    night: Annotated[
+        datetime | None,
+        typer.Option("--night", formats=["%Y-%m-%d"], help="The day; else today, in UTC."),
+    ] = None,
+    host: options.HostName = None,
+    data_dir: options.DataDir = None,
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure a night here and append it.
+
+    The newest published wheel of the series' package, or the head of its branch, as it was at the
+    end of that night.
+    """
+    settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
+    with open_services(settings) as services:
+        series.sync_project(services)
+        row = series.run_night(services, name, night.date() if night else None)
+        if row.state is NightState.MEASURING and row.experiment_id is not None:
+            options.say(f"Night {row.night}: {row.version or 'measuring'}.")
+            _conduct(services, row.experiment_id)
+            series.advance(services)
+        ended = _night(services, row.series_id, row.night)
+        changes = [change_json(each) for each in series.changes_of(services, name)]
+    if as_json:
+        options.print_json(
+            {"series": name, "night": str(row.night), "state": ended.state, "reason": ended.reason}
+        )
+    else:
+        typer.echo(f"{name}, night {row.night}: {ended.state} ({ended.reason})")
+        _print_changes(changes[:1])
+    raise typer.Exit(3 if ended.state is NightState.FAILED else 0)
+
+
+def _night(services: Services, series_id: str, night: date) -> SeriesNightRow:
+    with services.database.read() as session:
+        return session.scalars(
+            select(SeriesNightRow).where(
+                SeriesNightRow.series_id == series_id, SeriesNightRow.night == night
+            )
+        ).one()
+
+
+def _conduct(services: Services, experiment_id: str) -> None:
+    """Conduct the measurement until it is finished or interrupted."""
+    # Builders and Docker's client take long to import.
+    from perfbisect.wiring import make_conductor
+
+    conductor = make_conductor(services, only=[experiment_id])
+    interrupt = InterruptFlag()
+    with interrupt:
+        try:
+            conductor.conduct_until_finished(experiment_id, interrupt.check)
+        except Interrupted:
+            options.say("Stopping: what was measured is kept; a server goes on with it.")
+        finally:
+            conductor.stop()

@@ -1,0 +1,33 @@
+"""A series' changes in words, for alerts, pages and the command line."""
+
+from __future__ import annotations
+
+from perfbisect.core.states import ChangeKind
+from perfbisect.report import format_change, format_value
+from perfbisect.store.series_tables import SeriesChangeRow, SeriesRow
+
+
+def change_sentence(row: SeriesChangeRow, series: SeriesRow) -> str:
+    """Return a change in one sentence, with its numbers and its doubt."""
+    unit = f" {series.unit}" if series.unit else ""
+    span = (
+        f"since {row.first_bad_night}"
+        if (row.first_bad_night - row.last_good_night).days == 1
+        else f"between {row.last_good_night} and {row.first_bad_night}"
+    )
+    told = (
+        f"{format_value(row.before)} → {format_value(row.after)}{unit} "
+        f"({format_change(row.change)}) {span}"
+    )
+    if row.kind is ChangeKind.REGRESSION:
+        return f"{told}, {row.probability:.1%} likely"
+    return f"{told}: {recovery_words(row, series)}"
+
+
+def recovery_words(row: SeriesChangeRow, series: SeriesRow) -> str:
+    """Return what came back: ``back since 09-22``, or ``8,400, still 6% below 07-30``."""
+    if row.remaining is not None:
+        return f"{format_value(row.after)}, still {-row.remaining:.0%} short of what it was"
+    if row.recovers_id is not None:
+        return f"back since {row.first_bad_night:%m-%d}"
+    return "better than before"
