@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from perfbisect.commands import (
+    alerting,
     archiving,
     cleaning,
     database,
@@ -81,6 +82,7 @@ app.command("submit")(remote.submit)
 app.command("status")(remote.status)
 app.command("watch")(remote.watch)
 app.command("cancel")(remote.cancel)
+app.command("alert")(alerting.alert)
 app.command("report")(reporting.report)
 app.command("export")(search.export)
 app.command("fetch-archives")(archiving.fetch_archives)

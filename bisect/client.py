@@ -113,6 +113,10 @@ class Client:
         """Ask for the end; return the verdict as it is now."""
         return self._json("POST", f"/bisections/{_segment(bisection_id)}/cancel")
 
+    def alert(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell of an alert; return what became of it."""
+        return self._json("POST", "/alerts/generic", json=body)
+
     def report(self, job_id: str, wanted: str = "md") -> str:
         """Return the report of a bisection or an experiment.
 
