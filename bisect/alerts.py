@@ -24,7 +24,7 @@ from perfbisect.services import Services
 class AlertSignal:
     """A message that a series got worse, from whoever sees it."""
 
-    #: ``series``, ``alertmanager``, ``grafana``, ``generic`` or ``command line``.
+    #: ``series``, ``alertmanager``, ``grafana`` or ``generic`` (any program, the command line).
     source: str
     #: Names it for its source: together with ``started_at``, what is told twice is one alert.
     fingerprint: str

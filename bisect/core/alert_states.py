@@ -34,9 +34,9 @@ class AlertState(StrEnum):
 _ANY_END = frozenset({AlertState.RESOLVED, AlertState.DISMISSED})
 
 ALERT_TRANSITIONS: Mapping[AlertState, frozenset[AlertState]] = {
-    AlertState.NEW: _ANY_END | {AlertState.QUEUED, AlertState.HELD, AlertState.BISECTING},
+    AlertState.NEW: _ANY_END | {AlertState.QUEUED, AlertState.HELD},
     AlertState.QUEUED: _ANY_END | {AlertState.HELD, AlertState.BISECTING},
-    AlertState.HELD: _ANY_END | {AlertState.QUEUED, AlertState.BISECTING},
+    AlertState.HELD: _ANY_END | {AlertState.QUEUED},
     # An alert that is over while its bisection goes on keeps its state until the answer is there.
     AlertState.BISECTING: frozenset(
         {
@@ -51,7 +51,6 @@ ALERT_TRANSITIONS: Mapping[AlertState, frozenset[AlertState]] = {
     AlertState.CHECKING: frozenset(
         {
             AlertState.EXPLAINED,
-            AlertState.UNEXPLAINED,
             # The culprit is not its own: it gets a bisection of its own.
             AlertState.QUEUED,
         }
@@ -116,7 +115,7 @@ class MessageState(StrEnum):
 
 
 MESSAGE_TRANSITIONS: Mapping[MessageState, frozenset[MessageState]] = {
-    MessageState.PENDING: frozenset({MessageState.SENDING, MessageState.DEAD}),
+    MessageState.PENDING: frozenset({MessageState.SENDING}),
     # Back to PENDING: it failed, or the process that sent it is gone.
     MessageState.SENDING: frozenset(
         {MessageState.DELIVERED, MessageState.PENDING, MessageState.DEAD}

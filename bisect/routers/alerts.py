@@ -20,7 +20,8 @@ from perfbisect.core.alert_states import AlertState, NoticeResult
 from perfbisect.errors import BadInputError, NotAuthorisedError
 from perfbisect.problems import documented
 from perfbisect.routers import alert_models, models
-from perfbisect.routers.access import Asking, Gate, public, record
+from perfbisect.routers.access import Asking, Gate, act_once, public, record
+from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened, Words
 from perfbisect.services import Services
 from perfbisect.store import alert_queries
@@ -249,13 +250,15 @@ def start(
     caller: Asking,
     alert_id: AlertId,
     body: Annotated[StartRequest | None, Body()] = None,
+    key: IdempotencyKey = None,
 ) -> alert_models.Alert:
     """Have an alert bisected now, whatever hours, budgets and cooldowns say."""
     with services.database.read() as session:
         alert_queries.get_alert(session, alert_id)
     given = body.model_dump(exclude_none=True) if body is not None else {}
-    start_alert(services, alert_id, caller.name, given)
-    record(services, caller, "alert.start", alert_id)
+    if act_once(services, caller, key, ascii(f"start {alert_id} {sorted(given.items())}")):
+        start_alert(services, alert_id, caller.name, given)
+        record(services, caller, "alert.start", alert_id)
     return get_alert(services, alert_id)
 
 
@@ -276,10 +279,13 @@ def dismiss(
     caller: Asking,
     alert_id: AlertId,
     body: Annotated[DismissRequest | None, Body()] = None,
+    key: IdempotencyKey = None,
 ) -> alert_models.Alert:
     """Close an alert: nothing is done about it."""
     with services.database.read() as session:
         alert_queries.get_alert(session, alert_id)
-    dismiss_alert(services, alert_id, caller.name, body.comment if body is not None else "")
-    record(services, caller, "alert.dismiss", alert_id)
+    comment = body.comment if body is not None else ""
+    if act_once(services, caller, key, ascii(f"dismiss {alert_id} {comment}")):
+        dismiss_alert(services, alert_id, caller.name, comment)
+        record(services, caller, "alert.dismiss", alert_id)
     return get_alert(services, alert_id)

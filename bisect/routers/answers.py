@@ -13,10 +13,11 @@ from perfbisect.alerting.hands import give_feedback
 from perfbisect.alerting.outbox import redeliver
 from perfbisect.alerting.self_checks import pool_noise
 from perfbisect.core.alert_states import MessageState
+from perfbisect.errors import ConflictError
 from perfbisect.problems import documented
 from perfbisect.routers import alert_models, models
-from perfbisect.routers.access import Asking, record
-from perfbisect.routers.bisections import BisectionId
+from perfbisect.routers.access import Asking, act_once, record
+from perfbisect.routers.bisections import BisectionId, IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened
 from perfbisect.store import alert_queries, queries
 
@@ -48,11 +49,16 @@ def list_messages(
     responses=documented(404, 409, 422),
 )  # fmt: skip
 def redeliver_message(
-    services: Opened, caller: Asking, message_id: MessageId
+    services: Opened, caller: Asking, message_id: MessageId, key: IdempotencyKey = None
 ) -> alert_models.Message:
     """Have a dead letter sent again, with the same id."""
-    row = redeliver(services, queries.known_id(message_id, "message", "message_id"))
-    record(services, caller, "message.redeliver", message_id)
+    with services.database.read() as session:
+        alert_queries.get_message(session, message_id)
+    if act_once(services, caller, key, f"redeliver {message_id}"):
+        redeliver(services, message_id)
+        record(services, caller, "message.redeliver", message_id)
+    with services.database.read() as session:
+        row = alert_queries.get_message(session, message_id)
     return alert_models.Message.model_validate(row)
 
 
@@ -75,14 +81,22 @@ def feedback(
     caller: Asking,
     bisection_id: BisectionId,
     body: Annotated[FeedbackRequest, Body()],
+    key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Say whether a verdict is right; the newest word counts."""
-    queries.known_id(bisection_id, "bisection", "bisection_id")
-    row = give_feedback(
-        services, bisection_id, caller.name, is_right=body.right, comment=body.comment
-    )
-    record(services, caller, "bisection.feedback", bisection_id, right=body.right)
-    told = alert_models.Feedback.model_validate(row)
+    with services.database.read() as session:
+        queries.get_bisection(session, bisection_id)
+    asked = f"feedback {bisection_id} {body.right} {ascii(body.comment)}"
+    if act_once(services, caller, key, asked):
+        give_feedback(
+            services, bisection_id, caller.name, is_right=body.right, comment=body.comment
+        )
+        record(services, caller, "bisection.feedback", bisection_id, right=body.right)
+    with services.database.read() as session:
+        rows = alert_queries.feedback_on(session, bisection_id)
+    if not rows:
+        raise ConflictError("what was sent with this Idempotency-Key before was refused")
+    told = alert_models.Feedback.model_validate(rows[0])
     return JSONResponse(told.model_dump(mode="json"), status_code=HTTPStatus.CREATED)
 
 

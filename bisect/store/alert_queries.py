@@ -166,6 +166,18 @@ def list_messages(
     return cut(session.scalars(query).all(), limit)
 
 
+def get_message(session: Session, message_id: str) -> MessageRow:
+    """Return a message.
+
+    Raises:
+        NotFoundError: no such message.
+    """
+    row = session.get(MessageRow, known_id(message_id, "message", "message_id"))
+    if row is None:
+        raise NotFoundError(f"no message '{message_id}'", field="message_id", value=message_id)
+    return row
+
+
 def count_dead(session: Session) -> int:
     """Return how many messages were given up."""
     query = select(func.count()).select_from(MessageRow)

@@ -24,7 +24,7 @@ class AlertRow(Base):
     )
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
-    #: ``series``, ``alertmanager``, ``grafana``, ``generic`` or ``command line``.
+    #: ``series``, ``alertmanager``, ``grafana`` or ``generic`` (any program, the command line).
     source: Mapped[str] = mapped_column(String(32))
     #: What the sender calls it.
     fingerprint: Mapped[str] = mapped_column(String(200))
