@@ -95,9 +95,9 @@ def list_wheels(
 
 @router.get("/hosts", operation_id="listHosts", response_model=list[models.HostView])
 def list_hosts(services: Opened) -> list[models.HostView]:
-    """Return every host and what it does now."""
+    """Return every host, what it does now, and how noisy it is."""
     with services.database.read() as session:
-        return [present.host_of(status) for status in catalogue.list_hosts(session)]
+        return present.hosts_of(session)
 
 
 @router.get(

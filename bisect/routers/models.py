@@ -295,6 +295,16 @@ class RunningRun(Model):
     started_at: datetime | None
 
 
+class HostNoise(Model):
+    """How much a benchmark's values spread on a host although nothing changed (A/A)."""
+
+    benchmark: str
+    scale: float = Field(description="Standard deviation of one run, relative.")
+    repeats: int = Field(description="Pairs of values of the same wheel, of the last 30 days.")
+    wheels: int
+    outliers: float = Field(description="Share of runs further than five scales off.")
+
+
 class HostView(Model):
     """A machine that runs benchmarks."""
 
@@ -305,6 +315,7 @@ class HostView(Model):
     points: int
     rejected: int
     running: RunningRun | None
+    noise: list[HostNoise] = []
 
 
 class RepositoryView(Model):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from perfbisect import report
 from perfbisect.core.states import BisectionState
 from perfbisect.routers import models
-from perfbisect.store.catalogue import HostStatus, NamedPoint, NamedWheel
+from perfbisect.store.catalogue import HostStatus, NamedPoint, NamedWheel, list_hosts
+from perfbisect.store.noise import Noise, host_noise
 from perfbisect.store.queries import Axis, Listing
 from perfbisect.store.tables import BisectionRow, BuildRow, PointRow
 
@@ -170,8 +174,17 @@ def wheel_of(named: NamedWheel) -> models.WheelView:
     )
 
 
-def host_of(status: HostStatus) -> models.HostView:
-    """Return a host with what it does now."""
+def hosts_of(session: Session) -> list[models.HostView]:
+    """Return all hosts with what they do now and how noisy they are."""
+    noise = host_noise(session)
+    return [
+        host_of(status, [each for each in noise if each.host == status.row.name])
+        for status in list_hosts(session)
+    ]
+
+
+def host_of(status: HostStatus, noise: Sequence[Noise] = ()) -> models.HostView:
+    """Return a host with what it does now and how noisy it is."""
     run = status.running
     return models.HostView(
         name=status.row.name,
@@ -190,4 +203,5 @@ def host_of(status: HostStatus) -> models.HostView:
             if run
             else None
         ),
+        noise=[models.HostNoise.model_validate(each) for each in noise],
     )

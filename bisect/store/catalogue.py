@@ -163,6 +163,12 @@ def list_hosts(session: Session) -> list[HostStatus]:
     return [HostStatus(row, *points.get(row.name, (0, 0)), running.get(row.name)) for row in hosts]
 
 
+def running_builds(session: Session) -> list[BuildRow]:
+    """Return the builds that are under way, the oldest first."""
+    query = select(BuildRow).where(BuildRow.state == WorkState.RUNNING)
+    return list(session.scalars(query.order_by(BuildRow.id)))
+
+
 @dataclass(frozen=True, slots=True)
 class NamedWheel:
     """A wheel and the name of its recipe."""

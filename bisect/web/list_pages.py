@@ -161,22 +161,28 @@ def list_points(
 
 @router.get("/wheels", response_class=HTMLResponse)
 def list_wheels(
-    request: Request, services: Opened, commit: Text = "", after: After = None
+    request: Request,
+    services: Opened,
+    commit: Text = "",
+    recipe: Text = "",
+    after: After = None,
 ) -> HTMLResponse:
     """Show wheels, newest first."""
     with services.database.read() as session:
         rows, more = catalogue.list_wheels(
             session,
-            commit=commit.strip().lower(),
-            recipe=None,
+            commit=lower(commit),
+            recipe=recipe,
             before=after or None,
             limit=POINT_ROWS,
         )
+        recipes = sorted({row.name for row in catalogue.list_recipes(session)})
     items = [present.wheel_of(row) for row in rows]
-    filters = {"commit": commit}
+    filters = {"commit": commit, "recipe": recipe}
     context = {
         "items": items,
         "filters": filters,
+        "recipes": recipes,
         "next": next_link("/wheels", filters, items[-1].id if more else None),
     }
     return render(request, "wheels.html", context)
@@ -186,8 +192,9 @@ def list_wheels(
 def list_hosts(request: Request, services: Opened) -> HTMLResponse:
     """Show the machines that run benchmarks."""
     with services.database.read() as session:
-        items = [present.host_of(status) for status in catalogue.list_hosts(session)]
-    return render(request, "hosts.html", {"items": items})
+        items = present.hosts_of(session)
+        builds = catalogue.running_builds(session)
+    return render(request, "hosts.html", {"items": items, "builds": builds})
 
 
 @router.get("/about", response_class=HTMLResponse)
