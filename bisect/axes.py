@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, time
 from typing import Any
 
+from perfbisect.building_notes import carry_along, make_carry, survey
 from perfbisect.config import recipe_to_dict
 from perfbisect.core.prior import path_weights
 from perfbisect.core.recipe import digest_of
@@ -65,6 +66,10 @@ class PreparedAxis:
     wheels: Mapping[int, Published] = field(default_factory=dict)
     #: Package and index of the published wheels, and what of them is left out; None: none are used.
     published: dict[str, Any] | None = None
+    #: What people should know of its builds; see ``BisectionRow.build_notes``.
+    build_notes: tuple[dict[str, Any], ...] = ()
+    #: What is carried along, as text.
+    carried: tuple[str, ...] = ()
     #: Repository of the axis, where it is not the one whose wheels are measured (a companion's).
     source: str | None = None
 
@@ -102,18 +107,31 @@ def commit_axis(
         all_parents=request.all_parents,
         paths=request.paths,
     )
-    recipe = definitions.recipe
-    columns = commit_columns(mirror, candidates, recipe.relevance)
+    carry = make_carry(mirror, request.carry_pick, request.carry)
+    columns, carry_notes = carry_along(
+        mirror, commit_columns(mirror, candidates, definitions.recipe.relevance), carry, progress
+    )
+    surveyed = survey(mirror, definitions.recipe, candidates, [each["tree"] for each in columns])
+    recipe, notes = surveyed.recipe, (*surveyed.notes, *carry_notes)
     definition = recipe_to_dict(recipe)
     if request.package is None:
-        return PreparedAxis(Origin(recipe.digest, recipe.name, definition), columns)
+        return PreparedAxis(
+            Origin(recipe.digest, recipe.name, definition),
+            columns,
+            build_notes=notes,
+            carried=tuple(carry.identity),
+        )
     wheels, told = _nightlies(services, request.package, candidates, progress)
+    # A nightly is the commit as it was: it can't stand for one with something on top.
+    wheels = {at: wheel for at, wheel in wheels.items() if not columns[at].get("carried")}
     origin = Origin(
         digest_of({"recipe": recipe.digest, **_source_of(told)}),
         f"{recipe.name} with {told['package']}",
         definition,
     )
-    return PreparedAxis(origin, columns, wheels, told)
+    return PreparedAxis(
+        origin, columns, wheels, told, build_notes=notes, carried=tuple(carry.identity)
+    )
 
 
 def version_axis(services: Services, request: BisectionRequest) -> PreparedAxis:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from perfbisect import report
+from perfbisect.building_notes import CarriedAlong, named_patches
 from perfbisect.companion_checks import insert_check
 from perfbisect.core.facts import Action, Finish, Step
 from perfbisect.core.planner import believe
@@ -22,6 +23,7 @@ from perfbisect.jobs import Look
 from perfbisect.proofs import PreparedProof, insert_proof, prepare_proof
 from perfbisect.services import Services
 from perfbisect.step_evidence import add_commit_ranges, published_at, read_git_versions
+from perfbisect.store.carried import carried_along
 from perfbisect.store.jobs import bisection
 from perfbisect.store.tables import BisectionRow, RepositoryRow
 from perfbisect.verdicts import assemble, belief_json
@@ -96,7 +98,15 @@ class BisectionJob:
             return self._git_versions(steps)
         if not self._prove:
             return None
-        return prepare_proof(self._mirror(self._url), self._axis, self._policy, steps)
+        mirror = self._mirror(self._url)
+        return prepare_proof(mirror, self._axis, self._policy, steps, self._carried())
+
+    def _carried(self) -> CarriedAlong:
+        """Return what is carried along the axis."""
+        with self._services.database.read() as session:
+            request = session.get_one(BisectionRow, self.ref.id).request
+            changes = carried_along(session, self.ref.id)
+        return CarriedAlong(changes, named_patches(request.get("carry") or ()))
 
     def end(self, session: Session, look: Look, action: Finish, prepared: Any) -> dict[str, Any]:
         """Store the final belief and start the proof; return the verdict."""

@@ -16,7 +16,7 @@ from perfbisect.building.artifacts import NoResultError, result_of, sha256_of
 from perfbisect.building.bazel_binaries import BazelBinaries
 from perfbisect.building.checkout import Checkout, empty, remove, slot, sync_tree
 from perfbisect.building.distdirs import distdirs
-from perfbisect.building.docker_place import DockerPlace, toolchain_of
+from perfbisect.building.docker_place import DockerPlace
 from perfbisect.building.failures import classify, read_log
 from perfbisect.building.images import Images
 from perfbisect.building.local_place import LocalPlace
@@ -26,6 +26,7 @@ from perfbisect.building.warm import WarmContainers, remove_orphans
 from perfbisect.containers import Docker
 from perfbisect.core.bazel_flags import check_options, left_out
 from perfbisect.core.bazel_machine import Machine
+from perfbisect.core.eras import toolchain_of
 from perfbisect.core.recipe import RecipeKind
 from perfbisect.core.states import FailureKind
 from perfbisect.core.toolchain import TOOLCHAIN_FILES, ToolchainFacts, toolchain_facts
@@ -163,6 +164,7 @@ class RecipeBuilder:
     def _introduce(self, request: BuildRequest, facts: ToolchainFacts) -> None:
         """Open the log with what is built, and why in this way."""
         lines = [f"[{request.recipe.name}: tree {request.tree} on commit {request.commit}]"]
+        lines += [f"[carried along: {change}]" for change in request.carried]
         if request.recipe.kind is RecipeKind.BAZEL:
             reasons = (*facts.reasons, *left_out(request.recipe, facts))
             if request.recipe.docker:
@@ -339,6 +341,8 @@ def _success(
         "source_date_epoch": epoch,
         "jobs": place.jobs,
     }
+    if request.carried:
+        environment["carried"] = list(request.carried)
     if request.recipe.kind is RecipeKind.BAZEL:
         environment["facts"] = list(facts.reasons)
     return BuildSuccess(path, sha256_of(path), path.stat().st_size, 0.0, environment)

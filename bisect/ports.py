@@ -33,6 +33,8 @@ class BuildRequest:
     log_path: Path
     #: Shared caches (Bazel disk cache, pip cache, environments).
     cache_dir: Path
+    #: Changes that the tree has on top of the commit, for log and wheel: ``pick 1a2b3c…``.
+    carried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

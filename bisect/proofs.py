@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from perfbisect.arms import PreparedArm, change_for, insert_arm, prepare_arm
+from perfbisect.building_notes import CarriedAlong
 from perfbisect.config import recipe_from_dict
 from perfbisect.core.facts import Policy, Step
 from perfbisect.core.recipe import digest_of
-from perfbisect.core.revision import Action, Revision
+from perfbisect.core.revision import Action
 from perfbisect.core.states import BisectionState, ExperimentKind
 from perfbisect.gather import Axis
 from perfbisect.history import Mirror
@@ -43,9 +44,10 @@ class PreparedProof:
 class _Arms:
     """Collects arms; each reference is there once."""
 
-    def __init__(self, mirror: Mirror, axis: Axis) -> None:
+    def __init__(self, mirror: Mirror, axis: Axis, carried: CarriedAlong) -> None:
         self._mirror = mirror
         self._axis = axis
+        self._carried = carried
         self.arms: list[PreparedArm] = []
         self._references: dict[int, int] = {}
 
@@ -59,7 +61,7 @@ class _Arms:
                 PreparedArm(
                     name=name,
                     against=None,
-                    revision=Revision(sha),
+                    revision=self._carried.at(position, sha),
                     base_sha=sha,
                     tree=self._axis.trees[position],
                     role={"kind": "reference", "axis_position": position},
@@ -72,7 +74,7 @@ class _Arms:
         first: PreparedArm | None = None
         for base in bases:
             changes = [change_for(self._mirror, action, sha) for sha in shas]
-            revision = Revision(self._axis.shas[base]).then(*changes)
+            revision = self._carried.at(base, self._axis.shas[base]).then(*changes)
             what = shas[0][:10] if len(shas) == 1 else f"{len(shas)} commits"
             arm = prepare_arm(
                 self._mirror,
@@ -88,6 +90,7 @@ class _Arms:
                     if action is Action.REVERT
                     else step.change,
                 },
+                patches=self._carried.patches,
             )
             if arm.tree is not None:
                 self.arms.append(_against(arm, self.reference(base)))
@@ -108,14 +111,19 @@ def _shallow(arm: PreparedArm) -> dict[str, Any]:
 
 
 def prepare_proof(
-    mirror: Mirror, axis: Axis, policy: Policy, steps: Iterable[Step]
+    mirror: Mirror,
+    axis: Axis,
+    policy: Policy,
+    steps: Iterable[Step],
+    carried: CarriedAlong | None = None,
 ) -> PreparedProof | None:
     """Return the arms that prove these steps; None if there is nothing to prove.
 
     Where a change does not apply on its end, the nearest commit on which it does is used; where it
-    is already there or already reverted, there is nothing to measure and the arm says so.
+    is already there or already reverted, there is nothing to measure and the arm says so. What is
+    carried along the axis is carried here, too.
     """
-    collected = _Arms(mirror, axis)
+    collected = _Arms(mirror, axis, carried or CarriedAlong())
     for step in steps:
         positions = range(step.before + 1, step.after + 1)
         if len(positions) > MOST_TOGETHER:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -14,6 +15,16 @@ _T = TypeVar("_T")
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 #: Name of an environment variable.
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+
+
+class RecipeSwitch(StrEnum):
+    """An option of a Bazel recipe that a request may turn on or off."""
+
+    CUDA = "cuda"
+    XLA = "xla"
+    TENSORRT = "tensorrt"
+    NUMA = "numa"
+    MKL = "mkl"
 
 
 class BisectionRequest(BaseModel):
@@ -44,6 +55,11 @@ class BisectionRequest(BaseModel):
         validate_default=True,
         description="Name of a recipe, or its definition. Required with a repository.",
         examples=["tf2-cuda10"],
+    )
+    recipe_options: dict[RecipeSwitch, bool] = Field(
+        default_factory=dict,
+        description="Options of a Bazel recipe to turn on or off; others are as the recipe says.",
+        examples=[{"xla": True, "tensorrt": False}],
     )
     benchmark: str | dict[str, Any] = Field(
         description="Name of a benchmark, or its definition.", examples=["resnet50-train-cpu"]
@@ -92,6 +108,15 @@ class BisectionRequest(BaseModel):
     paths: tuple[str, ...] = Field(
         default=(), max_length=100, description="Only commits that touch these paths."
     )
+    carry: tuple[Annotated[str, Field(min_length=1, max_length=1_000_000)], ...] = Field(
+        default=(),
+        max_length=20,
+        description="Patches (their text) that are carried along: applied to every commit that "
+        "does not have them and to which they apply.",
+    )
+    carry_pick: tuple[Text, ...] = Field(
+        default=(), max_length=20, description="Commits that are carried along in the same way."
+    )
     prereleases: bool | None = Field(
         default=None,
         description="Published pre-releases between the ends; null: if both ends are some.",
@@ -122,6 +147,14 @@ class BisectionRequest(BaseModel):
             raise PydanticCustomError("no_companion", "Only with a companion that is bisected")
         return value
 
+    @field_validator("recipe_options")
+    @classmethod
+    def _of_recipes(cls, value: _T, info: ValidationInfo) -> _T:
+        """What is not built has no options."""
+        if value and info.data.get("repository") is None:
+            raise PydanticCustomError("no_repository", "Published wheels are not built")
+        return value
+
     @field_validator("all_parents", "paths")
     @classmethod
     def _of_commits(cls, value: _T, info: ValidationInfo) -> _T:
@@ -130,6 +163,21 @@ class BisectionRequest(BaseModel):
         versions = told.get("repository") is None and told.get("package") is not None
         if value and versions and told.get("bisect_companion") is None:
             raise PydanticCustomError("no_repository", "Versions have no commits to choose from")
+        return value
+
+    @field_validator("carry", "carry_pick")
+    @classmethod
+    def _of_built_commits(cls, value: _T, info: ValidationInfo) -> _T:
+        """What is carried along goes into builds."""
+        told = info.data
+        if value and told.get("bisect_companion") is not None:
+            raise PydanticCustomError(
+                "no_companion", "A companion is used as it was: nothing can be carried along"
+            )
+        if value and told.get("repository") is None and told.get("package") is not None:
+            raise PydanticCustomError(
+                "no_repository", "Published wheels are not built: nothing can be carried along"
+            )
         return value
 
     @field_validator("prereleases")

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.axes import PreparedAxis, Progress, commit_axis, version_axis
 from perfbisect.companion_axis import along, companion_axis
+from perfbisect.config import recipe_from_dict
 from perfbisect.core.facts import Policy
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.states import BisectionState, Find
@@ -175,14 +176,15 @@ def _measured(
     """Return the benchmark; with a repository, it and the recipe as well."""
     if request.repository is None or request.recipe is None:
         return find_benchmark(request.benchmark, base_dir).with_env(request.env)
-    return find_definitions(
+    found = find_definitions(
         services,
         repository=request.repository,
         recipe=request.recipe,
         benchmark=request.benchmark,
         base_dir=base_dir,
         allow_local=allow_local,
-    ).with_env(request.env)
+    )
+    return found.with_switches(request.recipe_options).with_env(request.env)
 
 
 def make_policy(request: BisectionRequest) -> Policy:
@@ -224,6 +226,7 @@ def _request_digest(prepared: Prepared, request: BisectionRequest) -> str:
             "prove": request.prove,
             "all_parents": request.all_parents,
             "paths": list(request.paths),
+            **({"carried": list(axis.carried)} if axis.carried else {}),
             **_companions_identity(prepared),
         }
     )
@@ -270,6 +273,7 @@ def _insert(
         benchmark=benchmark,
         policy=asdict(prepared.policy),
         published=prepared.axis.published,
+        build_notes=list(prepared.axis.build_notes) or None,
         companions=prepared.companions,
         requested_by="",
         origin="",
@@ -310,4 +314,5 @@ def _insert_wheels(session: Session, prepared: Prepared) -> None:
         store_pinned(session, axis.origin.digest, prepared.built, axis.candidates)
     elif isinstance(prepared.measured, Definitions):
         trees = {each["tree"] for each in axis.candidates}
-        share_built(session, axis.origin.digest, prepared.measured.recipe.digest, trees)
+        built_by = recipe_from_dict(axis.origin.definition).digest
+        share_built(session, axis.origin.digest, built_by, trees)

@@ -83,7 +83,11 @@ def assemble(
         "code": end.code if end else "",
         "skipped": list((row.published or {}).get("skipped") or ()),
         "companions": _companions(row),
-        "notes": [*_pinned_notes(row), *notes_of(row, _broken(axis, look))],
+        "notes": [
+            *_pinned_notes(row),
+            *notes_of(row, _broken(axis, look)),
+            *(str(each["note"]) for each in row.build_notes or ()),
+        ],
     }
     verdict["credible_set"] = [] if answer.culprits else _credible_set(axis, belief)
     verdict["sentence"] = report.sentence(verdict)
@@ -176,8 +180,18 @@ def _culprit(
         "previous": axis.shas[first - 1],
         "position": last,
         "relations": _relations(candidates, relations),
+        "confounders": _confounders(row, first, last),
         **sides_of(session, row, first - 1, last),
     }
+
+
+def _confounders(row: BisectionRow, first: int, last: int) -> list[str]:
+    """Return how the way of building changes where the step is: it may come from that."""
+    return [
+        str(each["note"])
+        for each in row.build_notes or ()
+        if each["position"] is not None and first <= each["position"] <= last
+    ]
 
 
 def _relations(candidates: Sequence[CandidateRow], relations: Relations) -> list[dict[str, Any]]:

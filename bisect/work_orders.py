@@ -21,6 +21,7 @@ from perfbisect.packages import GRACE, Published, as_of, dating_options
 from perfbisect.ports import BuildRequest, CompanionSource, RunRequest
 from perfbisect.processes import kill_leftovers
 from perfbisect.services import Services
+from perfbisect.store.carried import carried_at
 from perfbisect.store.database import new_id
 from perfbisect.store.tables import (
     BenchmarkRow,
@@ -80,7 +81,15 @@ class WorkOrders:
             work_dir=self._scratch(build_id),
             log_path=self._settings.logs_dir / f"{build_id}.log",
             cache_dir=self._settings.cache_dir,
+            carried=self._carried(row, tree),
         )
+
+    def _carried(self, row: BisectionRow | ExperimentRow, tree: str) -> tuple[str, ...]:
+        """Return what a tree of the axis has on top of its commit."""
+        if not isinstance(row, BisectionRow):
+            return ()
+        with self._services.database.read() as session:
+            return tuple(carried_at(session, row.id, tree))
 
     def run_request(
         self,

@@ -21,8 +21,7 @@ from perfbisect.building.place import (
 )
 from perfbisect.building.warm import WarmContainer, WarmContainers
 from perfbisect.containers import ContainerSpec, Docker
-from perfbisect.core.recipe import Recipe, RecipeKind
-from perfbisect.core.toolchain import ToolchainFacts
+from perfbisect.core.recipe import Recipe
 from perfbisect.ports import BuildRequest, CancelledWork, CancelToken
 
 #: User of builds inside containers where perfbisect itself is root; Dockerfiles name the same.
@@ -230,15 +229,6 @@ class DockerPlace:
             _chown_tree(top, uid)
         for top in (own.cache, own.bazel_root):
             os.chown(top, uid, uid)
-
-
-def toolchain_of(recipe: Recipe, facts: ToolchainFacts) -> str:
-    """Return the name of the toolchain that builds a tree by a recipe."""
-    if recipe.toolchain != "auto":
-        return recipe.toolchain
-    if recipe.kind is not RecipeKind.BAZEL:
-        return "python"
-    return facts.gpu_toolchain if recipe.cuda else facts.cpu_toolchain
 
 
 def _args(recipe: Recipe) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError
 from perfbisect.report import to_json
-from perfbisect.request_models import BisectionRequest
+from perfbisect.request_models import BisectionRequest, RecipeSwitch
 from perfbisect.settings import Settings
 
 Repo = Annotated[str, typer.Option("--repo", help="Repository under test: a local path or a URL.")]
@@ -51,6 +51,13 @@ RecipeOrNone = Annotated[
     str | None,
     typer.Option(
         "--recipe", help="How to build: a name, or a TOML file (FILE or FILE#NAME); with --repo."
+    ),
+]
+RecipeOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--recipe-option",
+        help="Turn an option of a Bazel recipe on or off: 'xla=on', 'cuda=off'; may be repeated.",
     ),
 ]
 BenchmarkName = Annotated[
@@ -109,6 +116,23 @@ Prove = Annotated[
         help="Prove each culprit: revert it on the bad end, pick it onto the good end.",
     ),
 ]
+Carry = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--carry",
+        metavar="FILE",
+        help="Patch applied to every commit that does not have it and to which it applies; may be "
+        "repeated.",
+    ),
+]
+CarryPick = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--carry-pick",
+        metavar="SHA",
+        help="Commit carried along in the same way; may be repeated.",
+    ),
+]
 Paths = Annotated[
     list[str] | None,
     typer.Option("--path", help="Only commits that touch this path; may be repeated."),
@@ -132,7 +156,11 @@ AsJson = Annotated[
 ]
 
 #: Field of a request -> the option that sets it, where they differ by more than dashes.
-_OPTION_NAMES = {"repository": "--repo", "paths": "--path"}
+_OPTION_NAMES = {
+    "repository": "--repo",
+    "paths": "--path",
+    "recipe_options": "--recipe-option",
+}
 
 
 def standard_output() -> Console:
@@ -203,6 +231,23 @@ def make_settings(**chosen: Any) -> Settings:
         ) from error
 
 
+def read_patches(paths: Iterable[Path] | None, option: str) -> tuple[str, ...]:
+    """Return the texts of patch files.
+
+    Raises:
+        BadInputError: one can't be read.
+    """
+    texts = []
+    for path in paths or ():
+        try:
+            texts.append(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInputError(
+                f"{option}: {path} can't be read: {error}", field=option, value=str(path)
+            ) from error
+    return tuple(texts)
+
+
 def make_request(**fields: Any) -> BisectionRequest:
     """Return the request of a command line.
 
@@ -226,6 +271,26 @@ def _wrong(option: str, item: Any) -> str:
     if item["type"] in ("no_repository", "no_package", "no_companion"):
         return f"{option}: {item['msg']}"
     return f"{option}: {item['msg']}, not {item['input']!r}"
+
+
+def parse_switches(given: list[str] | None) -> dict[str, bool]:
+    """Return options of a recipe by name: ``xla=on`` is ``{"xla": True}``.
+
+    Raises:
+        BadInputError: it is written otherwise, or there is no such option.
+    """
+    switches = {}
+    for text in given or ():
+        name, _, value = text.partition("=")
+        if name not in list(RecipeSwitch) or value not in ("on", "off"):
+            raise BadInputError(
+                f"--recipe-option: {text!r} is not one of {', '.join(RecipeSwitch)} with '=on' or "
+                "'=off'",
+                field="--recipe-option",
+                value=text,
+            )
+        switches[name] = value == "on"
+    return switches
 
 
 def option_name(field: str) -> str:

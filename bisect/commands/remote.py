@@ -73,6 +73,7 @@ def submit(
     repo: options.RepoOrNone = None,
     package: options.Package = None,
     recipe: options.RecipeOrNone = None,
+    recipe_option: options.RecipeOptions = None,
     env: options.Envs = None,
     bisect_companion: options.BisectCompanion = None,
     at: options.At = None,
@@ -86,6 +87,8 @@ def submit(
     probe: options.Probe = 0,
     all_parents: options.AllParents = False,
     path: options.Paths = None,
+    carry: options.Carry = None,
+    carry_pick: options.CarryPick = None,
     prereleases: options.Prereleases = None,
     key: Annotated[
         str | None,
@@ -103,6 +106,7 @@ def submit(
         good=good,
         bad=bad,
         recipe=None if recipe is None else _recipe(recipe),
+        recipe_options=options.parse_switches(recipe_option),
         benchmark=benchmark,
         env=options.pairs_of(env, "--env"),
         bisect_companion=bisect_companion,
@@ -117,6 +121,8 @@ def submit(
         probe=probe,
         all_parents=all_parents,
         paths=tuple(path or ()),
+        carry=options.read_patches(carry, "--carry"),
+        carry_pick=tuple(carry_pick or ()),
         prereleases=prereleases,
     )
     with make_client(server, token_file) as client:

@@ -32,6 +32,7 @@ def bisect(
     repo: options.RepoOrNone = None,
     package: options.Package = None,
     recipe: options.RecipeOrNone = None,
+    recipe_option: options.RecipeOptions = None,
     env: options.Envs = None,
     bisect_companion: options.BisectCompanion = None,
     at: options.At = None,
@@ -46,6 +47,8 @@ def bisect(
     all_parents: options.AllParents = False,
     prove: options.Prove = True,
     path: options.Paths = None,
+    carry: options.Carry = None,
+    carry_pick: options.CarryPick = None,
     prereleases: options.Prereleases = None,
     engine: Annotated[str, typer.Option(help="Where to build and run: local.")] = "local",
     host: options.HostName = None,
@@ -68,6 +71,7 @@ def bisect(
         good=good,
         bad=bad,
         recipe=recipe,
+        recipe_options=options.parse_switches(recipe_option),
         benchmark=benchmark,
         env=options.pairs_of(env, "--env"),
         bisect_companion=bisect_companion,
@@ -83,6 +87,8 @@ def bisect(
         all_parents=all_parents,
         prove=prove,
         paths=tuple(path or ()),
+        carry=options.read_patches(carry, "--carry"),
+        carry_pick=tuple(carry_pick or ()),
         prereleases=prereleases,
     )
     settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)

@@ -89,6 +89,7 @@ def check_names(services: Services, request: BisectionRequest | ExperimentReques
     settings = services.settings
     if isinstance(request, BisectionRequest):
         _check_package(services, request)
+        _check_carried(services, request)
     known = request.repository is None
     if request.repository is not None:
         with services.database.read() as session:
@@ -115,6 +116,16 @@ def check_names(services: Services, request: BisectionRequest | ExperimentReques
                 field=field,
                 value=value,
             )
+
+
+def _check_carried(services: Services, request: BisectionRequest) -> None:
+    """Refuse patches where inline definitions are off: they are code of the requester's own."""
+    if request.carry and not services.settings.allow_inline:
+        raise BadInputError(
+            "carry: patches are code that is not the repository's, and are off "
+            "(PERFBISECT_ALLOW_INLINE); name commits of the repository with carry_pick",
+            field="carry",
+        )
 
 
 def _check_package(services: Services, request: BisectionRequest) -> None:

@@ -71,6 +71,9 @@ class Culprit(Model):
     relations: list[Relation] = []
     position: int | None = None
     before_position: int | None = None
+    confounders: list[str] = Field(
+        default=[], description="What else changes with the step: the way of building, in words."
+    )
 
 
 class Explained(Model):
@@ -183,6 +186,9 @@ class AxisPoint(Model):
     bisection_id: str | None = Field(description="The bisection that measured it.")
     experiment_id: str | None = Field(description="Or the experiment.")
     wheel_id: str
+    carried: list[str] = Field(
+        default=[], description="Changes that its wheel has on top of the commit."
+    )
 
 
 class Point(Model):

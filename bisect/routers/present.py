@@ -120,6 +120,7 @@ def axis_point_of(row: PointRow, axis: Axis) -> models.AxisPoint:
         bisection_id=row.bisection_id,
         experiment_id=row.experiment_id,
         wheel_id=row.wheel_id,
+        carried=[str(change) for change in row.environment.get("carried") or ()],
     )
 
 

@@ -203,8 +203,8 @@ class BisectionRow(Conducted, Base):
     bad_sha: Mapped[str] = mapped_column(String(64))
     #: Package and index of the published wheels, and what of them is not on the axis; null: none.
     published: Mapped[dict[str, Any] | None]
-    #: Where the way of building changes along the axis (see ``perfbisect.core.eras``); null: never.
-    crossings: Mapped[list[Any] | None]
+    #: What people should know of the axis' builds (see ``perfbisect.building_notes``).
+    build_notes: Mapped[list[Any] | None]
     #: Companions that move along the axis, or the one that is bisected; null: neither.
     companions: Mapped[dict[str, Any] | None]
     #: What the points say now, for charts: levels, step probabilities, threshold, offsets.

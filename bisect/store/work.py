@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from perfbisect.core.facts import Run
 from perfbisect.core.states import WorkState
 from perfbisect.ports import BuildSuccess, Failure, RunSuccess
+from perfbisect.store.carried import carried_at
 from perfbisect.store.database import new_id, now, owner_is_dead
 from perfbisect.store.jobs import JobRef
 from perfbisect.store.tables import BuildRow, HostRow, PointRow, RunRow, WheelRow
@@ -149,11 +150,19 @@ def finish_run(
                 within=list(result.within),
                 measured_at=now(),
                 seconds=result.seconds,
-                environment=result.environment,
+                environment=_told(session, row, wheel, result),
                 rejected=result.rejected,
             )
         )
     return row
+
+
+def _told(session: Session, row: RunRow, wheel: WheelRow, result: RunSuccess) -> dict[str, Any]:
+    """Return a point's environment; it says what its wheel has on top of the commit."""
+    if row.bisection_id is None:
+        return result.environment
+    carried = carried_at(session, row.bisection_id, wheel.tree)
+    return {**result.environment, "carried": carried} if carried else result.environment
 
 
 def _close(row: BuildRow | RunRow, result: BuildSuccess | RunSuccess | Failure | None) -> None:
