@@ -18,7 +18,7 @@ from perfbisect.config import (
     recipe_from_dict,
     recipe_to_dict,
 )
-from perfbisect.core.recipe import Benchmark, Recipe
+from perfbisect.core.recipe import Benchmark, Recipe, RecipeKind
 from perfbisect.errors import BadInputError, NotFoundError
 from perfbisect.git.source import parse_source
 from perfbisect.services import Services, known_repository
@@ -56,6 +56,28 @@ class Definitions(Measured):
     #: URL or absolute path.
     source: str
     recipe: Recipe
+
+    def with_switches(self, switches: Mapping[str, bool]) -> Definitions:
+        """Return the same with options of the recipe turned on or off: another recipe.
+
+        Raises:
+            BadInputError: the recipe has no such options, or they contradict each other.
+        """
+        if not switches:
+            return self
+        words = ", ".join(f"{name}={'on' if on else 'off'}" for name, on in switches.items())
+        if self.recipe.kind is not RecipeKind.BAZEL:
+            raise BadInputError(
+                f"recipe_options: '{self.recipe.name}' is a {self.recipe.kind} recipe, and has no "
+                f"options to turn on or off ({words}); Bazel recipes have",
+                field="recipe_options",
+                value=dict(switches),
+            )
+        chosen = {**recipe_to_dict(self.recipe), **switches}
+        try:
+            return replace(self, recipe=recipe_from_dict(chosen, "recipe_options"))
+        except BadInputError as error:
+            raise BadInputError(error.message, field="recipe_options", value=words) from error
 
 
 def find_definitions(

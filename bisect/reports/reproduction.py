@@ -20,6 +20,7 @@ _OPTIONS = {
     "good": "--good",
     "bad": "--bad",
     "recipe": "--recipe",
+    "recipe_options": "--recipe-option",
     "benchmark": "--benchmark",
     "env": "--env",
     "bisect_companion": "--bisect-companion",
@@ -56,6 +57,8 @@ def bisect_command(dossier: Mapping[str, Any]) -> str:
             continue
         if value is True:
             words.append([option])
+        elif field == "recipe_options":
+            words += [[option, f"{key}={'on' if on else 'off'}"] for key, on in value.items()]
         elif field == "env":
             words += [[option, f"{key}={each}"] for key, each in value.items()]
         elif isinstance(value, list | tuple):

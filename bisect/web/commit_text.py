@@ -74,4 +74,6 @@ def reproduce(listing: Listing, candidate: CandidateRow) -> str:
         "--benchmark": benchmark,
     }
     options = [f"{name} {shlex.quote(str(value))}" for name, value in words.items()]
+    for name, on in (request.get("recipe_options") or {}).items():
+        options.append(f"--recipe-option {name}={'on' if on else 'off'}")
     return " \\\n  ".join(["perfbisect bisect", *options])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Cookie, Form, Request
@@ -22,70 +20,21 @@ from perfbisect.routers.deps import Opened
 from perfbisect.security import CSRF_COOKIE, CSRF_FIELD, csrf_matches, new_csrf_token
 from perfbisect.services import Services
 from perfbisect.store import catalogue
+from perfbisect.web.form_values import (
+    REQUIRED,
+    SWITCHES,
+    body_of,
+    command_line,
+    curl_line,
+    filled,
+)
+from perfbisect.web.range_preview import preview_range
 from perfbisect.web.templating import render
 
 router = APIRouter()
 
 CsrfCookie = Annotated[str | None, Cookie(alias=CSRF_COOKIE, max_length=200)]
 CsrfField = Annotated[str, Form(alias=CSRF_FIELD, max_length=200)]
-
-#: Fields of the form in the order of the command line's options.
-FIELDS = (
-    "repository",
-    "good",
-    "bad",
-    "recipe",
-    "benchmark",
-    "threshold",
-    "min_effect",
-    "find",
-    "max_runs",
-    "max_builds",
-    "max_time",
-    "prove",
-)
-REQUIRED = ("repository", "good", "bad", "recipe", "benchmark")
-_DEFAULTS = {"min_effect": "3%", "find": Find.ALL.value}
-_OPTIONS = {"repository": "--repo"}
-
-
-def filled(given: dict[str, str]) -> dict[str, str]:
-    """Return the form's values: what was given, else its defaults."""
-    return {name: given.get(name, _DEFAULTS.get(name, "")).strip() for name in FIELDS}
-
-
-def body_of(values: dict[str, str]) -> dict[str, Any]:
-    """Return the request that the form stands for; empty fields and defaults are left out."""
-    chosen: dict[str, Any] = {
-        name: value for name, value in values.items() if value and value != _DEFAULTS.get(name)
-    }
-    if "prove" in chosen:
-        chosen["prove"] = True
-    for name in ("max_runs", "max_builds"):
-        if str(chosen.get(name, "")).isdecimal():
-            chosen[name] = int(chosen[name])
-    return chosen
-
-
-def command_line(body: dict[str, Any]) -> str:
-    """Return the command that does the same on this machine."""
-    words = ["perfbisect bisect"]
-    for name, value in body.items():
-        if value is True:
-            words.append(f"--{name}")
-            continue
-        option = _OPTIONS.get(name, "--" + name.replace("_", "-"))
-        words.append(f"{option} {value if value == '…' else shlex.quote(str(value))}")
-    return " \\\n  ".join(words)
-
-
-def curl_line(body: dict[str, Any], base_url: str) -> str:
-    """Return the request as a line for curl."""
-    data = shlex.quote(json.dumps(body, indent=2, ensure_ascii=False))
-    return (
-        f"curl {shlex.quote(base_url + 'api/v1/bisections')} \\\n"
-        f"  --header 'Content-Type: application/json' \\\n  --data {data}"
-    )
 
 
 @router.get("/new", response_class=HTMLResponse)
@@ -100,6 +49,13 @@ def equivalent(request: Request) -> HTMLResponse:
     """Show what to type or send instead, for the form as it is now."""
     values = filled({key: value[:2000] for key, value in request.query_params.items()})
     return render(request, "_equivalent.html", _equivalent(request, values))
+
+
+@router.get("/new/range", response_class=HTMLResponse)
+def show_range(request: Request, services: Opened) -> HTMLResponse:
+    """Show what the revisions are, and how many commits lie between them."""
+    values = filled({key: value[:2000] for key, value in request.query_params.items()})
+    return render(request, "_range.html", {"range": preview_range(services, values)})
 
 
 def _equivalent(request: Request, values: dict[str, str]) -> dict[str, str]:
@@ -130,6 +86,8 @@ def _form(
         "finds": list(Find),
         "problem": problem,
         "estimate": estimate,
+        "range": preview_range(services, values),
+        "switches": SWITCHES,
         **_equivalent(request, values),
     }
     response = render(request, "new.html", context, status=status)

@@ -261,15 +261,20 @@ def test_the_form_needs_its_token(site: Site) -> None:
 
 def test_the_form_shows_its_equivalents(site: Site) -> None:
     """What is filled in is shown as a command and as a request, quoted for the shell."""
-    page = page_of(
-        site, "/new?repository=framework&good=v1.0&bad=it's&threshold=70%25&max_runs=9&prove=yes"
-    )
+    typed = "repository=framework&good=v1.0&bad=it's&threshold=70%25&max_runs=9&find=all"
+    page = page_of(site, f"/new?{typed}&option_xla=on&option_cuda=off&option_mkl=")
     assert "--repo framework" in page.text
     assert "--threshold 70%" in page.text
     assert """--bad 'it'"'"'s'""" in page.text
     assert '"max_runs": 9' in page.text
-    assert "--prove" in page.text
-    assert '"prove": true' in page.text
+    assert "--no-prove" in page.text
+    assert '"prove": false' in page.text
+    assert "--recipe-option xla=on" in page.text
+    assert '"xla": true' in page.text
+    assert '"cuda": false' in page.text
+    assert "mkl=" not in page.text
+    assert "prove" not in page_of(site, f"/new/equivalent?{typed}&prove=yes").text
+    assert "prove" not in page_of(site, "/new/equivalent").text
 
 
 def test_tokens_are_not_readable_by_scripts(site: Site) -> None:
