@@ -19,6 +19,7 @@ from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.revision import Action, Change, Revision, parse_revision
 from perfbisect.core.toolchain import TOOLCHAIN_FILES, ToolchainFacts, toolchain_facts
 from perfbisect.errors import BadInputError
+from perfbisect.git.axis import is_ancestor
 from perfbisect.git.process import Git
 from perfbisect.git.values import Candidate
 from perfbisect.history import Conflict, Mirror, Resolved
@@ -141,12 +142,19 @@ def _carried(
         if isinstance(found, Resolved):
             revision, tree = revision.then(change), found.tree
             count.applied += 1
-        elif isinstance(found, Conflict):
+        elif isinstance(found, Conflict) and not _is_inside(mirror, change, revision.base):
             count.conflicts += 1
             count.file = count.file or next((file.path for file in found.files), "")
         else:
             count.there += 1
     return tree, [str(change) for change in revision.changes]
+
+
+def _is_inside(mirror: Mirror, change: Change, base: str) -> bool:
+    """Whether a commit has a change in its history: what conflicts then is what came after it."""
+    if change.kind is Action.PATCH:
+        return False
+    return is_ancestor(Git(mirror.path), change.ref, base)
 
 
 def _refuse_useless(change: Change, count: _Count, of: int) -> None:
