@@ -35,6 +35,8 @@ from perfbisect.core.threshold import to_goodness, to_unit
 STEPS_PER_YEAR = 12.0
 #: Nights looked at: older ones say little about today's level.
 WINDOW = 60
+#: Nights that tell how common outliers are.
+HISTORY = 400
 #: A change is looked for among the last so many measured nights.
 LOOKBACK = 14
 #: Measured nights before anything can be called a change.
@@ -45,6 +47,8 @@ BLOCK = 3
 JUMP_SHARE = 0.85
 #: Probability that the change lies in the nights that are named.
 CREDIBLE = 0.95
+#: A gap this much less likely than the likeliest is not the place of the same change.
+FAINT = 0.02
 _Z = 1.96
 
 
@@ -80,6 +84,8 @@ class KnownChange:
     until: date
     #: False: it was refuted; the model is told that nothing happened there.
     real: bool = True
+    #: Its two nights were measured again, and are what they are.
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +127,10 @@ def find_change(
         nights: in the order of time, one value a night; missing nights are simply not there.
         known: changes that were confirmed or refuted: they are not found again.
     """
-    nights = tuple(nights)[-WINDOW:]
     laid_out = _laid_out(nights, settings, known)
     if laid_out is None:
         return None
+    nights = nights[-WINDOW:]
     solved = solve_nights(laid_out.chain, laid_out.candidates, laid_out.sigmas)
     return _described(nights, solved, laid_out.candidates, settings)
 
@@ -143,7 +149,7 @@ def log_odds_of_change(
     nights: Sequence[NightValue], settings: SeriesSettings, known: Sequence[KnownChange] = ()
 ) -> float:
     """Return the log odds of a change in the last nights alone: less work than ``find_change``."""
-    laid_out = _laid_out(tuple(nights)[-WINDOW:], settings, known)
+    laid_out = _laid_out(nights, settings, known)
     return -math.inf if laid_out is None else log_odds_of(laid_out.chain, laid_out.candidates)
 
 
@@ -190,7 +196,9 @@ def _laid_out(
     """Return the chain of the last nights; None: too few nights, or no gap is in question."""
     if len(nights) < FEWEST_NIGHTS:
         return None
-    values = np.array([to_goodness(each.value, settings.better) for each in nights])
+    goodness = np.array([to_goodness(each.value, settings.better) for each in nights[-HISTORY:]])
+    older, values = goodness[:-WINDOW], goodness[-WINDOW:]
+    nights = nights[-WINDOW:]
     days = np.array([each.night.toordinal() for each in nights])
     linked = np.array([each.linked for each in nights[1:]])
     settled, excluded = _dealt_with(days, known)
@@ -206,7 +214,12 @@ def _laid_out(
     width = round(JUMP_SHARE * math.log1p(settings.min_effect) / grid.spacing) - 1
     width = min(max(0, width), len(grid.levels) - 2)
     kernel = kernel_of(width, 0.5, len(grid.levels))
-    return _Nights(chain_of_nights(values, gaps, hazard, kernel, grid), candidates, grid.sigmas)
+    ends = {
+        day for each in known if each.real and each.measured for day in (each.after, each.until)
+    }
+    sure = np.array([each.night in ends for each in nights])
+    chain = chain_of_nights(values, gaps, hazard, kernel, grid, sure, older)
+    return _Nights(chain, candidates, grid.sigmas)
 
 
 def _described(
@@ -247,12 +260,19 @@ def _described(
 
 
 def _credible(jump: FloatArray, likeliest: int) -> tuple[int, int]:
-    """Return the first and last gap of the shortest range around the likeliest that holds 95%."""
+    """Return the first and last gap of the shortest range around the likeliest that holds 95%.
+
+    The range stays among gaps that could well be it: others, beyond a gap that could not, are the
+    places of other jumps.
+    """
+    likely = np.concatenate([[False], jump >= FAINT * jump[likeliest], [False]])
+    first = likeliest - int(np.argmin(likely[likeliest + 1 :: -1])) + 1
+    last = likeliest + int(np.argmin(likely[likeliest + 1 :])) - 1
     low = high = likeliest
-    total, held = float(jump.sum()), float(jump[likeliest])
+    total, held = float(jump[first : last + 1].sum()), float(jump[likeliest])
     while held < CREDIBLE * total:
-        left = float(jump[low - 1]) if low > 0 else -1.0
-        right = float(jump[high + 1]) if high + 1 < len(jump) else -1.0
+        left = float(jump[low - 1]) if low > first else -1.0
+        right = float(jump[high + 1]) if high < last else -1.0
         if left >= right:
             low -= 1
             held += left

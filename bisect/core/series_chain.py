@@ -14,14 +14,22 @@ import numpy.typing as npt
 
 from perfbisect.core.axis import IntArray
 from perfbisect.core.facts import FloatArray
-from perfbisect.core.likelihood import OUTLIER_WIDTH, Grid
+from perfbisect.core.likelihood import Grid
 from perfbisect.core.posterior import TINY, Kernel
 
 BoolArray = npt.NDArray[np.bool_]
 
 #: Share of nights that tell nothing, with its prior: learnt from the series.
 CONTAMINATIONS = (0.0005, 0.01, 0.05)
-CONTAMINATION_PRIOR = (0.65, 0.22, 0.13)
+CONTAMINATION_PRIOR = (0.7, 0.19, 0.11)
+#: Half of such nights are within this distance of the level (log units): a Cauchy distribution.
+OUTLIER_SCALE = 0.5
+#: In older nights, what is so many noise scales off its neighbours told nothing.
+FAR = 6.0
+#: Neighbours on either side that an older night is compared with.
+BESIDE = 3
+#: What is left of the outliers' share where a night was measured again.
+UNTOLD = 1e-6
 #: Standard deviation of the drift in one night, in noise scales, with its prior.
 DRIFTS = (0.0, 0.07, 0.16)
 DRIFT_PRIOR = (0.5, 0.28, 0.22)
@@ -44,7 +52,13 @@ class NightChain:
 
 
 def chain_of_nights(
-    values: FloatArray, gaps: IntArray, hazard: FloatArray, kernel: Kernel, grid: Grid
+    values: FloatArray,
+    gaps: IntArray,
+    hazard: FloatArray,
+    kernel: Kernel,
+    grid: Grid,
+    sure: BoolArray,
+    older: FloatArray,
 ) -> NightChain:
     """Lay out the chain.
 
@@ -52,15 +66,19 @@ def chain_of_nights(
         values: Goodness of the nights, shape (M,).
         gaps: Days between neighbours, shape (M - 1,).
         hazard: Probability of a jump between neighbours, shape (M - 1,).
+        sure: Nights that were measured again, and so are no outliers, shape (M,).
+        older: Goodness of nights before these: they tell how common outliers are.
     """
     distance = (values[:, None] - grid.levels) ** 2
     scaled = distance[:, None, :] * (-0.5 / grid.sigmas**2)[None, :, None]
     peak = 1.0 / (grid.sigmas * np.sqrt(2.0 * np.pi))
     density = np.exp(scaled) * peak[None, :, None]
-    layers = [(1.0 - share) * density + share / OUTLIER_WIDTH for share in CONTAMINATIONS]
+    far = 1.0 / (np.pi * OUTLIER_SCALE * (1.0 + distance / OUTLIER_SCALE**2))
+    far = (np.where(sure, UNTOLD, 1.0)[:, None] * far)[:, None, :]
+    layers = [(1.0 - share) * density + share * far for share in CONTAMINATIONS]
     once = np.concatenate(layers, axis=1)
     top = once.max(axis=2)
-    prior = (np.log(CONTAMINATION_PRIOR)[:, None] + grid.log_prior).ravel()
+    prior = (_outliers_prior(older, grid.scale)[:, None] + grid.log_prior).ravel()
     prior = prior + np.log(top).sum(axis=0)
     steps = np.array(DRIFTS)[:, None] * np.tile(grid.sigmas, len(CONTAMINATIONS)) / grid.spacing
     return NightChain(
@@ -71,6 +89,18 @@ def chain_of_nights(
         kernel=kernel,
         levels=grid.levels,
     )
+
+
+def _outliers_prior(older: FloatArray, scale: float) -> FloatArray:
+    """Return the log prior of each share of outliers, once the older nights have had their say."""
+    shares = np.array(CONTAMINATIONS)
+    told = np.log(CONTAMINATION_PRIOR)
+    if len(older) > 2 * BESIDE:
+        around = np.lib.stride_tricks.sliding_window_view(older, 2 * BESIDE + 1)
+        off = np.abs(around[:, BESIDE] - np.median(around, axis=1)) > FAR * scale
+        count = int(off.sum())
+        told = told + count * np.log(shares) + (len(off) - count) * np.log1p(-shares)
+    return np.asarray(told - np.logaddexp.reduce(told))
 
 
 def _drifted(mass: FloatArray, share: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from perfbisect.core.series import (
-    WINDOW,
+    HISTORY,
     FoundChange,
     KnownChange,
     NightValue,
@@ -67,7 +67,7 @@ def search_series(services: Services, series_id: str) -> None:
         read = _read(session, series_id)
     by_night = {each.night: index for index, each in enumerate(read.nights)}
     for night in read.due:
-        seen = read.nights[max(0, by_night[night] + 1 - WINDOW) : by_night[night] + 1]
+        seen = read.nights[max(0, by_night[night] + 1 - HISTORY) : by_night[night] + 1]
         with services.database.read() as session:
             rows = _changes(session, series_id)
         judged = [_judged_by_nights(row, seen, rows, read.settings) for row in rows]
@@ -106,7 +106,12 @@ def _known(
     rows: Iterable[SeriesChangeRow], without: SeriesChangeRow | None = None
 ) -> list[KnownChange]:
     return [
-        KnownChange(row.last_good_night, row.first_bad_night, row.state is not ChangeState.REFUTED)
+        KnownChange(
+            row.last_good_night,
+            row.first_bad_night,
+            real=row.state is not ChangeState.REFUTED,
+            measured=row.confirmed_by == "measured",
+        )
         for row in rows
         if row is not without
     ]

@@ -16,9 +16,12 @@ from sqlalchemy.orm import Session
 from perfbisect.config import PROJECT_FILE, load_benchmark
 from perfbisect.config_values import NAME
 from perfbisect.core.series import SeriesSettings
+from perfbisect.core.series_bound import FEWEST, MOST
 from perfbisect.core.states import Better
+from perfbisect.definitions import remember_repository
 from perfbisect.errors import BadInputError, NotFoundError, did_you_mean
-from perfbisect.services import Services
+from perfbisect.git.source import parse_source
+from perfbisect.services import Services, known_repository
 from perfbisect.store.database import new_id, now
 from perfbisect.store.series_tables import SeriesRow
 from perfbisect.units import parse_percent
@@ -67,7 +70,7 @@ class SeriesDefinition(BaseModel):
         default="2%", description="Smallest relative change worth naming."
     )
     false_alarms: float = Field(
-        default=1.0, ge=0.1, le=12.0, description="False suspicions accepted in a year."
+        default=1.0, ge=FEWEST, le=MOST, description="False suspicions accepted in a year."
     )
     confirm_nights: int = Field(
         default=2,
@@ -212,7 +215,7 @@ def _columns(services: Services, definition: SeriesDefinition) -> dict[str, Any]
         "benchmark": definition.benchmark,
         "unit": unit,
         "better": better or Better.HIGHER,
-        "repository": definition.repository,
+        "repository": _canonical(services, definition.repository),
         "branch": definition.branch,
         "package": definition.package,
         "recipe": definition.recipe,
@@ -228,7 +231,18 @@ def _columns(services: Services, definition: SeriesDefinition) -> dict[str, Any]
     }
 
 
+def _canonical(services: Services, repository: str | None) -> str | None:
+    """Return the URL by which a repository is known, or is going to be."""
+    if repository is None:
+        return None
+    known = known_repository(services, repository)
+    return known.url if known is not None else parse_source(repository, allow_local=True).url
+
+
 def _store(session: Session, name: str, values: dict[str, Any], defined_by: str) -> None:
+    if values["repository"] is not None and defined_by == BY_FILE:
+        # Its alerts may be bisected by themselves: the operator named it.
+        remember_repository(session, values["repository"])
     row = session.scalar(select(SeriesRow).where(SeriesRow.name == name))
     if row is None:
         made = {"id": new_id(), "name": name, "created_at": now(), "defined_by": defined_by}
@@ -257,3 +271,8 @@ def find_series(session: Session, name: str) -> SeriesRow:
             value=name,
         )
     return row
+
+
+def repository_name(url: str) -> str:
+    """Return what points call the commits of a repository: the last part of its URL or path."""
+    return url.rstrip("/").removesuffix("/.git").rsplit("/", 1)[-1].removesuffix(".git")

@@ -25,6 +25,7 @@ from perfbisect.definitions import (
 )
 from perfbisect.errors import BadInputError
 from perfbisect.history import open_mirror
+from perfbisect.nightly.definitions import repository_name
 from perfbisect.packages import Published, index_access, published_version
 from perfbisect.services import Services
 from perfbisect.store import bisections
@@ -72,7 +73,7 @@ def can_measure(series: SeriesRow) -> bool:
 def revision_of(series: SeriesRow, point: SeriesPointRow) -> str | None:
     """Return the commit, or the published version, that a point is of; None: it does not tell."""
     if series.repository and series.recipe:
-        name = series.repository.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+        name = repository_name(series.repository)
         commits = point.commits
         for key in (series.repository, name):
             if key in commits:

@@ -18,7 +18,7 @@ from perfbisect.errors import BadInputError, ConflictError, PerfbisectError, Tra
 from perfbisect.git.log import read_commits
 from perfbisect.git.process import Git
 from perfbisect.history import open_mirror
-from perfbisect.nightly.definitions import find_series, runs_of, trigger_of
+from perfbisect.nightly.definitions import find_series, repository_name, runs_of, trigger_of
 from perfbisect.nightly.measuring import NightBuild, can_measure, start_measuring
 from perfbisect.nightly.points import NightPoint, store_points
 from perfbisect.packages import index_access, published_around
@@ -189,8 +189,8 @@ def _head(services: Services, series: SeriesRow, end: datetime) -> _Build:
             field="branch",
             value=series.branch,
         )
-    name = series.repository.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
-    return _Build(commits[0].sha, commits[0].sha[:12], {name: commits[0].sha})
+    sha = commits[0].sha
+    return _Build(sha, sha[:12], {repository_name(series.repository): sha})
 
 
 # ---------------------------------------------------------------------- what came back

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfbisect.core.states import ChangeKind
-from perfbisect.report import format_change, format_value
+from perfbisect.report import format_change, format_probability, format_value
 from perfbisect.store.series_tables import SeriesChangeRow, SeriesRow
 
 
@@ -20,7 +20,7 @@ def change_sentence(row: SeriesChangeRow, series: SeriesRow) -> str:
         f"({format_change(row.change)}) {span}"
     )
     if row.kind is ChangeKind.REGRESSION:
-        return f"{told}, {row.probability:.1%} likely"
+        return f"{told}, {format_probability(row.probability)} likely"
     return f"{told}: {recovery_words(row, series)}"
 
 
