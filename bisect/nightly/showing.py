@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -133,3 +133,52 @@ def nights_json(session: Session, row: SeriesRow) -> list[dict[str, Any]]:
         }
         for each in session.scalars(query.order_by(SeriesNightRow.night.desc()).limit(60))
     ]
+
+
+def chart_json(
+    points: Sequence[SeriesPointRow],
+    changes: Sequence[Mapping[str, Any]],
+    told: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the columns of a series' chart."""
+    nights = sorted({point.night for point in points})
+    return {
+        "unit": told["unit"],
+        "points": {
+            "night": [point.night.isoformat() for point in points],
+            "value": [point.value for point in points],
+            "host": [point.host for point in points],
+        },
+        "changes": [
+            {
+                "id": change["id"],
+                "state": change["state"],
+                "kind": change["kind"],
+                "good": change["good"]["night"],
+                "bad": change["bad"]["night"],
+            }
+            for change in changes
+        ],
+        "levels": _levels(nights, changes),
+        "missing": [
+            [first.isoformat(), last.isoformat()] for first, last in missing_nights(nights)
+        ],
+    }
+
+
+def _levels(
+    nights: Sequence[date], changes: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, str, float]]:
+    """Return the levels between changes that are real: first night, last night, value."""
+    real = sorted(
+        (each for each in changes if each["state"] in ("confirmed", "closed")),
+        key=lambda each: str(each["good"]["night"]),
+    )
+    if not real or not nights:
+        return []
+    found = []
+    start = nights[0].isoformat()
+    for each in real:
+        found.append((start, each["good"]["night"], each["before"]["mean"]))
+        start = each["bad"]["night"]
+    return [*found, (start, nights[-1].isoformat(), real[-1]["after"]["mean"])]

@@ -19,8 +19,8 @@ from perfbisect.core.states import Better, ChangeKind
 from perfbisect.errors import BadInputError, NotFoundError
 from perfbisect.nightly.definitions import definition_from_dict, find_series
 from perfbisect.nightly.formats import PointFormat, points_csv, read_points
-from perfbisect.nightly.points import point_json
-from perfbisect.nightly.showing import all_series, change_json, series_json
+from perfbisect.nightly.points import point_json, points_of
+from perfbisect.nightly.showing import all_series, change_json, chart_json, series_json
 from perfbisect.problems import documented
 from perfbisect.routers import models
 from perfbisect.routers.access import Asking, record
@@ -288,3 +288,31 @@ def list_changes(
     """Return what changed, the newest first: suspected, confirmed, refuted and closed."""
     found = series.changes_of(services, name, states=None if state is None else (state,))
     return JSONResponse([change_json(each) for each in found])
+
+
+class ChartView(models.Model):
+    """What a series' chart draws, by columns."""
+
+    model_config = ConfigDict(extra="allow")
+
+    unit: str
+    points: dict[str, list[Any]]
+    changes: list[dict[str, Any]]
+    levels: list[tuple[date, date, float]] = Field(description="First night, last night, level.")
+    missing: list[tuple[date, date]] = Field(description="Nights without a value.")
+
+
+@router.get(
+    "/{name}/chart",
+    operation_id="getNightlyChart",
+    response_model=ChartView,
+    responses=documented(404, 422),
+)
+def get_chart(services: Opened, name: SeriesName) -> JSONResponse:
+    """Return what the chart of a series shows."""
+    with services.database.read() as session:
+        row = find_series(session, name)
+        told = series_json(session, row)
+        points = points_of(session, row.id)
+    changes = [change_json(each) for each in series.changes_of(services, name)]
+    return JSONResponse(chart_json(points, changes, told))

@@ -13,6 +13,7 @@ from perfbisect.web import (
     list_pages,
     log_pages,
     relatives_page,
+    series_pages,
 )
 from perfbisect.web.templating import STATIC_DIR, CachedStaticFiles
 
@@ -24,6 +25,7 @@ def mount_pages(app: FastAPI) -> None:
         form_page,
         bisection_page,
         relatives_page,
+        series_pages,
         experiment_pages,
         log_pages,
         access_pages,
