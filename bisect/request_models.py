@@ -5,16 +5,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from perfbisect.core.states import Find
+from perfbisect.git.source import CREDENTIALS, holds_credentials
 
 _T = TypeVar("_T")
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 #: Name of an environment variable.
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+
+
+def _no_credentials(url: str | None) -> str | None:
+    """Refuse what should be secret: it would be stored and shown."""
+    if url is not None and holds_credentials(url):
+        raise PydanticCustomError("credentials", CREDENTIALS.removeprefix("it ").capitalize())
+    return url
 
 
 class RecipeSwitch(StrEnum):
@@ -38,7 +46,7 @@ class BisectionRequest(BaseModel):
         "repository, its nightlies are wheels on the axis of commits that need no build.",
         examples=["tensorflow-cpu"],
     )
-    repository: Text | None = Field(
+    repository: Annotated[Text | None, AfterValidator(_no_credentials)] = Field(
         default=None,
         validate_default=True,
         description="Name of a known repository, its URL, or (command line only) a local path. "
@@ -127,6 +135,9 @@ class BisectionRequest(BaseModel):
     def _needed(cls, value: _T, info: ValidationInfo) -> _T:
         """Commits need a repository and a recipe; published wheels alone can have neither."""
         told = info.data
+        if info.field_name == "recipe" and "repository" not in told:
+            # That field is wrong itself: nothing follows from it.
+            return value
         if value is None and (told.get("package") is None or info.field_name == "recipe"):
             if info.field_name == "repository" or told.get("repository") is not None:
                 raise PydanticKnownError("missing")
@@ -151,7 +162,7 @@ class BisectionRequest(BaseModel):
     @classmethod
     def _of_recipes(cls, value: _T, info: ValidationInfo) -> _T:
         """What is not built has no options."""
-        if value and info.data.get("repository") is None:
+        if value and info.data.get("repository", "wrong itself") is None:
             raise PydanticCustomError("no_repository", "Published wheels are not built")
         return value
 
@@ -222,7 +233,9 @@ class ExperimentRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    repository: Text = Field(description="Name of a known repository, or its URL.")
+    repository: Annotated[Text, AfterValidator(_no_credentials)] = Field(
+        description="Name of a known repository, or its URL."
+    )
     recipe: str | dict[str, Any]
     benchmark: str | dict[str, Any]
     arms: tuple[ArmRequest, ...] = Field(min_length=1, max_length=50)

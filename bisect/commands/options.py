@@ -225,7 +225,8 @@ def make_settings(**chosen: Any) -> Settings:
         item = error.errors()[0]
         name = str(item["loc"][0]) if item["loc"] else ""
         raise BadInputError(
-            f"setting {name} (PERFBISECT_{name.upper()}): {item['msg']}, not {item['input']!r}",
+            f"setting {name} (PERFBISECT_{name.upper()}): "
+            f"{item['msg'].removeprefix('Value error, ')}, not {item['input']!r}",
             field=name,
             value=item["input"],
         ) from error
@@ -268,7 +269,7 @@ def _wrong(option: str, item: Any) -> str:
     if item["type"] == "missing":
         other = " (or --package)" if option == "--repo" else ""
         return f"{option} is needed{other}"
-    if item["type"] in ("no_repository", "no_package", "no_companion"):
+    if item["type"] in ("credentials", "no_repository", "no_package", "no_companion"):
         return f"{option}: {item['msg']}"
     return f"{option}: {item['msg']}, not {item['input']!r}"
 

@@ -55,7 +55,8 @@ def read_token(token_file: Path | None) -> str:
         token = token_file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(
-            f"--token-file: {token_file} can't be read: {error}",
+            f"--token-file: '{token_file}' can't be read: "
+            f"{getattr(error, 'strerror', None) or 'it is not plain ASCII'}",
             field="token_file",
             value=str(token_file),
         ) from error

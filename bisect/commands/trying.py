@@ -224,9 +224,14 @@ def _switched(arm: ArmRequest, env: dict[str, str]) -> ArmRequest:
 def _read_patch(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise BadInputError(
-            f"--patch: {path} can't be read: {error}", field="--patch", value=str(path)
+            f"--patch: '{path}' can't be read: {why}", field="--patch", value=str(path)
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(
+            f"--patch: '{path}' is no text in UTF-8", field="--patch", value=str(path)
         ) from error
 
 
@@ -236,9 +241,9 @@ def _request(**fields: Any) -> ExperimentRequest:
     except ValidationError as error:
         item = error.errors()[0]
         name = ".".join(str(part) for part in item["loc"])
-        raise BadInputError(
-            f"{name}: {item['msg']}, not {item['input']!r}", field=name, value=item["input"]
-        ) from error
+        secret = item["type"] == "credentials"
+        message = item["msg"] if secret else f"{item['msg']}, not {item['input']!r}"
+        raise BadInputError(f"{name}: {message}", field=name) from error
 
 
 def experiment(services: Services, request: ExperimentRequest, *, base_dir: Path) -> dict[str, Any]:

@@ -19,6 +19,13 @@ _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"(?P<host>[^/:\s-][^/:\s]*):(?P<path>[^:\s].*)")
 
 
+#: Why a URL with a password or token is refused, and what to do instead.
+CREDENTIALS = (
+    "it holds credentials, which would be stored and shown; leave them out, and have git find them: "
+    "by a credential helper (git config --global credential.helper …), or an ssh key"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a mirror's commits come from."""
@@ -83,6 +90,8 @@ def _from_url(text: str, allow_local: bool) -> Source:
         raise _refuse(_without_password(text), f"'{parts.scheme}' is not one of {known}")
     if not host or host.startswith("-"):
         raise _refuse(_without_password(text), "the URL names no host")
+    if holds_credentials(text):
+        raise _refuse(_without_password(text), CREDENTIALS)
     return Source(url=text, shown=_without_password(text), local=False)
 
 
@@ -123,6 +132,17 @@ def _refuse_partial_clone(git_dir: Path, path: Path) -> None:
             "it is a partial clone, so old commits can't be built from it; "
             "complete it (git fetch --refetch --no-filter) or give the URL of its origin",
         )
+
+
+def holds_credentials(text: str) -> bool:
+    """Return whether a URL holds what should be secret: a password, or a user of http."""
+    try:
+        parts = urlsplit(text)
+        return parts.password is not None or bool(
+            parts.scheme in ("http", "https") and parts.username
+        )
+    except ValueError:
+        return False
 
 
 def _without_password(url: str) -> str:

@@ -15,7 +15,9 @@ from perfbisect.routers.logs import is_over
 from perfbisect.store import queries
 from perfbisect.store.queries import Axis, Listing, PointCounts
 from perfbisect.store.tables import BuildRow, CandidateRow, DecisionRow, PointRow, RunRow
+from perfbisect.web.form_values import form_address
 from perfbisect.web.plot import Plot, plot_of
+from perfbisect.web.remaining import seconds_left
 
 #: Rows of each table on the page at most; the API has them all.
 DECISIONS = 300
@@ -99,6 +101,10 @@ class BisectionView:
     policy: Mapping[str, Any]
     request: Mapping[str, Any]
     repository_url: str
+    #: About how many seconds of work are left; None where nothing can be said.
+    left: float | None
+    #: The form, filled in with the same request; empty where it can't hold it.
+    again: str
 
     @property
     def now(self) -> list[Work]:
@@ -185,6 +191,12 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
     chart = chart_of(session, evidence)
     measured = measured_commits(evidence)
     ends = [end for each in measured for end in (each.low, each.high) if end is not None]
+    build_works = [build_work(build, axis, bisection_id) for build in builds]
+    run_works = [run_work(run, axis) for run in runs]
+    left = None
+    if row.state is BisectionState.RUNNING:
+        verified = sum(bool(culprit.get("verified")) for culprit in verdict["culprits"])
+        left = seconds_left(row.belief, verified, build_works, run_works)
     return BisectionView(
         verdict=verdict,
         tone=tone_of(verdict),
@@ -199,13 +211,15 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
         span=(min(ends, default=0.0), max(ends, default=0.0)),
         decisions=decisions,
         more_decisions=more,
-        builds=[build_work(build, axis, bisection_id) for build in builds],
-        runs=[run_work(run, axis) for run in runs],
+        builds=build_works,
+        runs=run_works,
         last_event_id=last_event_id,
         reused_wheels=queries.count_reused_wheels(session, row),
         policy=row.policy,
         request=row.request,
         repository_url=listing.address,
+        left=left,
+        again=form_address(row.request),
     )
 
 

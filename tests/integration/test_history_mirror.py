@@ -117,7 +117,7 @@ def test_worktrees_subdirectories_and_file_urls_are_the_same_repository(
 
 
 def test_names_of_mirrors_differ_with_their_sources(tmp_path: Path) -> None:
-    """Two sources with equal last parts get different directories; a password changes nothing."""
+    """Two sources with equal last parts get different directories."""
     names = {
         parse_source(url, allow_local=False).name
         for url in (
@@ -127,10 +127,25 @@ def test_names_of_mirrors_differ_with_their_sources(tmp_path: Path) -> None:
         )
     }
     assert len(names) == 3
-    plain = parse_source("https://a.example/x/tf.git", allow_local=False)
-    secret = parse_source("https://user:t0ken@a.example/x/tf.git", allow_local=False)
-    assert secret.name == plain.name
-    assert "t0ken" not in secret.shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:t0ken@a.example/x/tf.git",
+        "https://t0ken@a.example/x/tf.git",
+        "ssh://git:t0ken@a.example/x/tf.git",
+    ],
+)
+def test_credentials_are_refused_and_not_repeated(url: str) -> None:
+    """A URL with a password or token is refused, with what to do instead, and without the secret."""
+    with pytest.raises(BadInputError, match="credential helper") as caught:
+        parse_source(url, allow_local=False)
+    assert "t0ken" not in str(caught.value)
+    assert "t0ken" not in str(caught.value.value)
+    assert parse_source("ssh://git@a.example/x/tf.git", allow_local=False).shown
+
+
 
 
 @pytest.mark.parametrize(
@@ -264,10 +279,9 @@ def test_progress_is_told(shop: Workshop, tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_is_worth_another_try(tmp_path: Path) -> None:
-    """A refused connection is transient, named without the password, and leaves nothing behind."""
+    """A refused connection is transient, and leaves nothing behind."""
     with pytest.raises(TransientError) as caught:
-        open_mirror("http://user:t0ken@127.0.0.1:9/x.git", tmp_path / "mirrors")
-    assert "t0ken" not in str(caught.value)
+        open_mirror("http://127.0.0.1:9/x.git", tmp_path / "mirrors")
     assert "127.0.0.1:9/x.git" in str(caught.value)
     assert [p.name for p in (tmp_path / "mirrors").iterdir() if not p.name.endswith(".lock")] == []
 

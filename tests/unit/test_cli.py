@@ -6,7 +6,12 @@ import pytest
 from tests.helpers.command_line import call
 
 from perfbisect.commands.demonstrate import truth_told
-from perfbisect.commands.options import make_request, make_settings, option_name
+from perfbisect.commands.options import (
+    make_request,
+    make_settings,
+    option_name,
+    parse_switches,
+)
 from perfbisect.commands.remote import read_token
 from perfbisect.commands.serving import refuse_open_door
 from perfbisect.commands.simulating import parse_steps
@@ -197,3 +202,33 @@ def test_a_data_directory_that_is_a_file_is_bad_input(tmp_path: Path) -> None:
     assert (ended.code, ended.out) == (2, "")
     assert f"data_dir: '{file}' can't be used" in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("name", ["a b/c", "../x", "-x", "a" * 101])
+def test_names_of_hosts_are_checked(name: str) -> None:
+    """A host's name that can't be one is bad input, and says what one looks like."""
+    with pytest.raises(BadInputError, match="letters, digits"):
+        make_settings(host_name=name)
+    assert make_settings(host_name="gpu-17.example_a").host_name == "gpu-17.example_a"
+
+
+@pytest.mark.parametrize(
+    ("text", "switches"), [(["xla=on", "cuda=off"], {"xla": True, "cuda": False}), (None, {})]
+)
+def test_switches_of_recipes(text: list[str] | None, switches: dict[str, bool]) -> None:
+    """Options of a recipe are turned on and off by name; anything else is bad input."""
+    assert parse_switches(text) == switches
+    for wrong in ("xla", "xla=yes", "speed=on", "=on"):
+        with pytest.raises(BadInputError, match="--recipe-option"):
+            parse_switches([wrong])
+
+
+def test_a_patch_that_is_not_there_is_named_without_codes(tmp_path: Path) -> None:
+    """A missing patch file is bad input in words, without the system's error number."""
+    ended = call(
+        ["try", "--repo", ".", "--recipe", "pip-wheel", "--benchmark", "import-time", "--base", "a",
+         "--patch", str(tmp_path / "none.patch"), "--data-dir", str(tmp_path / "data")]
+    )  # fmt: skip
+    assert ended.code == 2
+    assert "there is no such file" in ended.err
+    assert "Errno" not in ended.err

@@ -53,3 +53,21 @@ def test_what_does_not(given: dict[str, Any], field: str, kind: str) -> None:
         BisectionRequest.model_validate({**ENDS, **given})
     first = caught.value.errors()[0]
     assert (first["loc"], first["type"]) == ((field,), kind)
+
+
+@pytest.mark.parametrize("url", ["https://user:t0ken@host/x", "https://t0ken@host/x"])
+def test_credentials_in_a_url_are_refused(url: str) -> None:
+    """A URL with a secret is refused with what to do instead, and the secret is not repeated."""
+    with pytest.raises(ValidationError) as caught:
+        BisectionRequest(repository=url, good="a", bad="b", recipe="r", benchmark="m")
+    told = [error["msg"] for error in caught.value.errors()]
+    assert len(told) == 1
+    assert "credential helper" in told[0]
+    assert "t0ken" not in told[0]
+
+
+def test_a_wrong_repository_is_all_that_is_said() -> None:
+    """An empty repository does not make the recipe look wrong as well."""
+    with pytest.raises(ValidationError) as caught:
+        BisectionRequest(repository="", good="a", bad="b", recipe="r", benchmark="m")
+    assert [error["loc"] for error in caught.value.errors()] == [("repository",)]
