@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,6 +69,19 @@ def describe_problem(found: Conflict | Empty) -> dict[str, Any]:
         "change": str(found.change),
         "files": [asdict(file) for file in found.files],
     }
+
+
+def as_json(value: Any) -> dict[str, Any]:
+    """Return a dataclass as JSON; moments and paths become text."""
+    return {key: _plain(each) for key, each in asdict(value).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def change_for(mirror: Mirror, kind: Any, sha: str) -> Change:

@@ -19,6 +19,8 @@ from perfbisect.errors import InternalError
 from perfbisect.gather import Capacity
 from perfbisect.jobs import Look
 from perfbisect.minimising import Minimisation, summary_of
+from perfbisect.pick_sets import KIND as PICK_SET
+from perfbisect.pick_sets import PickSets
 from perfbisect.proofs import judge
 from perfbisect.services import Services
 from perfbisect.store.jobs import experiment
@@ -51,6 +53,8 @@ class ExperimentJob:
         self._minimisation = (
             Minimisation(services, row) if row.kind is ExperimentKind.MINIMISE_REVERTS else None
         )
+        picks = any(arm.role.get("kind") == PICK_SET for arm in self._arms)
+        self._pick_sets = PickSets(services, row) if picks else None
 
     def look(self, session: Session, capacity: Capacity, elapsed: float) -> Look:
         """Read everything that bears on the experiment."""
@@ -65,6 +69,11 @@ class ExperimentJob:
         points = self._points(session, runs)
         broken, failures = broken_positions(_itself, builds, runs, points, self.ref)
         facts = self._facts(row, capacity, elapsed, runs, points)
+        only_built = (
+            self._pick_sets.only_built(self._arms, wheels.keys(), broken)
+            if self._pick_sets is not None
+            else set()
+        )
         arms = tuple(
             Arm(
                 name=arm.name,
@@ -79,6 +88,7 @@ class ExperimentJob:
                 ),
                 running=sum(run.position == arm.position and run.state in ACTIVE for run in runs),
                 expected=arm.role.get("expected"),
+                only_built=arm.position in only_built,
                 wanted=int(arm.role.get("wanted") or 0),
             )
             for arm in self._arms
@@ -128,12 +138,17 @@ class ExperimentJob:
         return [(position_of[point.run_id], point) for point in points]
 
     def decide(self, look: Look) -> Sequence[Action]:
-        """Ask the planner; when a set is to be minimised, add the next subset to try."""
+        """Ask the planner; while a set is looked for, add the next one to try."""
+        busy = any(arm.building or arm.running for arm in look.facts.arms)
+        if self._pick_sets is not None and not busy:
+            look.outdated = self._pick_sets.advance(self._arms, look)
+            if look.outdated:
+                return ()
         plan = make_plan(look.facts)
         look.belief = plan.comparisons
         if plan.actions or self._minimisation is None:
             return plan.actions
-        if any(arm.building or arm.running for arm in look.facts.arms):
+        if busy:
             return ()
         return self._minimisation.next(self._arms, look)
 
@@ -199,6 +214,8 @@ class ExperimentJob:
         }
         if self._minimisation is not None:
             verdict["minimal"] = summary_of(self._minimisation, self._arms, look)
+        if self._pick_sets is not None:
+            verdict["pick_sets"] = self._pick_sets.summary(self._arms, look)
         verdict["sentence"] = report.experiment_sentence(verdict)
         return verdict
 
@@ -247,6 +264,7 @@ def _arm_json(arm: ArmRow, comparison: Comparison | None, look: Look) -> dict[st
         "role": arm.role,
         "problem": arm.problem,
         "failure": failure.message if failure is not None else None,
+        "only_built": look.facts.arms[arm.position].only_built,
         "runs": len(look.facts.arms[arm.position].values),
         "difference": None,
         "change": None,

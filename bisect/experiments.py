@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
 
-from perfbisect.arms import PreparedArm, change_for, insert_arm, prepare_arm
+from perfbisect.arms import PreparedArm, as_json, change_for, insert_arm, prepare_arm
 from perfbisect.companions import resolve_at
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.revision import Action, Change, Revision
@@ -19,6 +19,7 @@ from perfbisect.errors import BadInputError, ConflictError
 from perfbisect.git.prerequisites import PickSet
 from perfbisect.git.process import Progress
 from perfbisect.history import Mirror, open_mirror
+from perfbisect.pick_sets import pick_set_role
 from perfbisect.request_models import ArmRequest, ExperimentRequest
 from perfbisect.services import Services
 from perfbisect.store import bisections
@@ -250,34 +251,25 @@ def _name(wanted: ArmRequest) -> str:
 def _arm_or_pick_set(mirror: Mirror, wanted: ArmRequest, with_prerequisites: bool) -> PreparedArm:
     """Return the arm; where its one pick conflicts, with the smallest set that makes it apply."""
     arm = _arm(mirror, wanted, 0)
-    conflicts = arm.problem is not None and arm.problem["kind"] == "conflict"
-    if not (with_prerequisites and conflicts):
+    if not with_prerequisites:
         return arm
+    conflicts = arm.problem is not None and arm.problem["kind"] == "conflict"
     if len(wanted.pick) != 1 or wanted.revert or wanted.patch:
+        if not conflicts:
+            return arm
         raise BadInputError(
             "with_prerequisites needs arms with one pick and no other change",
             field="with_prerequisites",
             value=True,
         )
+    if not conflicts:
+        return replace(arm, role=pick_set_role(None))
     found = mirror.prerequisites(wanted.base, wanted.pick[0])
     if not isinstance(found, PickSet):
-        problem = {**(arm.problem or {}), "nearest_miss": _as_json(found)}
+        problem = {**(arm.problem or {}), "nearest_miss": as_json(found)}
         return replace(arm, problem=problem)
-    role = {"kind": "pick_set", "prerequisites": [_as_json(p) for p in found.prerequisites]}
+    role = pick_set_role(found)
     return replace(arm, revision=found.revision, tree=found.tree, problem=None, role=role)
-
-
-def _as_json(value: Any) -> dict[str, Any]:
-    """Return a dataclass as JSON; moments and paths become text."""
-    return {key: _plain(each) for key, each in asdict(value).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _why(problem: Mapping[str, Any] | None) -> str:

@@ -21,6 +21,7 @@ from perfbisect.git import (
     prerequisites,
     resolving,
     revisions,
+    widening,
 )
 from perfbisect.git.axis import same_wheel
 from perfbisect.git.log import read_commits
@@ -30,6 +31,7 @@ from perfbisect.git.process import Git, Progress
 from perfbisect.git.revisions import Conflict, Empty, Resolved
 from perfbisect.git.source import Source, parse_source
 from perfbisect.git.values import Candidate, CommitInfo, DiffText, many_lines
+from perfbisect.git.widening import NothingWider, Wider
 
 __all__ = [
     "Candidate",
@@ -40,8 +42,10 @@ __all__ = [
     "Empty",
     "Mirror",
     "NearestMiss",
+    "NothingWider",
     "PickSet",
     "Resolved",
+    "Wider",
     "open_mirror",
     "same_wheel",
 ]
@@ -199,6 +203,32 @@ class Mirror:
             self.resolve,
             max_seconds=max_seconds,
             progress=progress,
+        )
+
+    def widen(
+        self,
+        base: CommitInfo | str,
+        fix: Change,
+        members: Sequence[str],
+        lines: Sequence[str],
+        *,
+        max_seconds: float = 30.0,
+    ) -> Wider | NothingWider:
+        """Return a larger pick set than one that applies and does not build.
+
+        Args:
+            members: full SHAs of the commits before ``fix``.
+            lines: the telling lines of the failed build: what they name is looked for in history.
+            max_seconds: how long to look.
+        """
+        return widening.widen(
+            self.path,
+            self._as_commit(base, "base"),
+            fix,
+            members,
+            lines,
+            self.resolve,
+            max_seconds=max_seconds,
         )
 
     def checkout_tree(self, tree: str, commit: str, dest: Path) -> None:

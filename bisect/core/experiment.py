@@ -49,6 +49,8 @@ class Arm:
     expected: float | None = None
     #: Runs that are wanted of an arm that is compared with nothing.
     wanted: int = 0
+    #: Only whether it builds is asked, so far: it is not measured.
+    only_built: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None
     arm = facts.arms[index]
     if arm.broken:
         return True
+    if arm.only_built:
+        return arm.wheel
     if arm.against is None:
         return len(arm.values) >= arm.wanted
     if facts.arms[arm.against].broken:
@@ -166,7 +170,7 @@ def _starts(facts: ExperimentFacts, open_arms: Sequence[int]) -> Iterable[Action
     if missing:
         if not (running and facts.exclusive):
             for index in missing[: facts.free_build_slots]:
-                yield Build(index, f"'{facts.arms[index].name}' is to be measured")
+                yield Build(index, _why_build(facts.arms[index]))
         return
     if facts.free_host is None or (building and facts.exclusive):
         return
@@ -185,13 +189,17 @@ def _starts(facts: ExperimentFacts, open_arms: Sequence[int]) -> Iterable[Action
     )
 
 
+def _why_build(arm: Arm) -> str:
+    return f"does '{arm.name}' build?" if arm.only_built else f"'{arm.name}' is to be measured"
+
+
 def _needed(facts: ExperimentFacts, open_arms: Iterable[int]) -> list[int]:
     """Return the undecided arms and their references, ascending."""
     needed = set()
     for index in open_arms:
         needed.add(index)
         against = facts.arms[index].against
-        if against is not None:
+        if against is not None and not facts.arms[index].only_built:
             needed.add(against)
     return sorted(needed)
 
@@ -207,7 +215,7 @@ def _next_run(facts: ExperimentFacts, ready: Sequence[int]) -> int:
 def _answered(facts: ExperimentFacts, comparisons: Sequence[Comparison | None]) -> Finish:
     told = []
     for arm, comparison in zip(facts.arms, comparisons, strict=True):
-        if arm.against is None:
+        if arm.against is None or arm.only_built:
             continue
         if comparison is None:
             told.append(f"'{arm.name}' could not be measured")

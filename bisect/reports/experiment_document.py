@@ -15,7 +15,12 @@ from perfbisect.reports.document import (
     table,
 )
 from perfbisect.reports.environment_blocks import environment_blocks
-from perfbisect.reports.experiment_words import experiment_sentence, minimal_lines
+from perfbisect.reports.experiment_words import (
+    experiment_sentence,
+    minimal_lines,
+    only_built_words,
+    pick_set_lines,
+)
 from perfbisect.reports.reproduction import (
     definition_blocks,
     experiment_command,
@@ -86,7 +91,8 @@ def arms_blocks(answer: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = [shown]
     for arm in arms:
         blocks += _remarks(arm)
-    blocks += [Paragraph(_capital(line)) for line in minimal_lines(answer)]
+    told = (*minimal_lines(answer), *pick_set_lines(answer))
+    blocks += [Paragraph(_capital(line)) for line in told]
     commits = (answer.get("minimal") or {}).get("commits") or ()
     return [*blocks, *bullets([("", str(sha)) for sha in commits])]
 
@@ -103,6 +109,8 @@ def _arm_row(arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> tuple
     if arm.get("against") is None:
         mean = reference_mean(arm, arms)
         return (*start, "" if mean is None else format_value(mean), "", "", "", "reference", runs)
+    if arm.get("only_built"):
+        return (*start, "", "", "", "", only_built_words(arm), runs)
     if arm.get("problem"):
         return (*start, "", "", "", "", "can't be measured", runs)
     if arm.get("change") is None:
@@ -132,6 +140,8 @@ def _remarks(arm: Mapping[str, Any]) -> list[Block]:
     problem, role = arm.get("problem") or {}, arm.get("role") or {}
     name, change = arm.get("name", "?"), problem.get("change", "")
     blocks: list[Block] = []
+    if arm.get("only_built"):
+        return []
     if arm.get("failure"):
         blocks.append(Paragraph(f"{name}: {arm['failure']}"))
     if problem.get("kind") == "empty":
