@@ -76,6 +76,11 @@ class BuildWatch:
         #: Jobs that were told that builds wait.
         self._waiting: set[JobRef] = set()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody was told that builds wait."""
+        return bool(self._waiting)
+
     def look(self, builds: Mapping[str, JobRef]) -> None:
         """Tell how far builds under way are, where that is news."""
         moment = time.monotonic()

@@ -326,7 +326,8 @@ class Conductor:
         else:
             actions = item.job.decide(look)
             item.dirty = look.outdated
-            self._carry_out(item, look, actions)
+            if not (self._watch.waiting and _gives_up(actions)):
+                self._carry_out(item, look, actions)
 
     def _capacity(self) -> Capacity:
         hosts = tuple(host.name for host in self._engine.hosts())
@@ -428,3 +429,10 @@ class Conductor:
         seconds = time.monotonic() - item.renewed_at
         self._recorder.end(item.job, look, action, seconds)
         self._active.pop(ref)
+
+
+def _gives_up(actions: Sequence[Action]) -> bool:
+    """Whether a plan ends without an answer: while builds wait for room, that would be too early."""
+    return any(
+        isinstance(action, Finish) and action.outcome is Outcome.INCONCLUSIVE for action in actions
+    )
