@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from perfbisect.core.states import BisectionState
 from perfbisect.reports.experiment_document import KINDS, reference_mean
+from perfbisect.reports.experiment_words import only_built_words, pick_set_lines
 from perfbisect.reports.reproduction import definitions_text, experiment_command
 from perfbisect.routers import dossiers
 from perfbisect.routers.access import Asking
@@ -77,8 +78,15 @@ class ExperimentView:
         mean = arm.get("mean")
         return None if mean is None else float(mean)
 
+    @property
+    def pick_sets(self) -> list[str]:
+        """What became of picks that applied but did not build at once."""
+        return pick_set_lines(self.answer)
+
     def remark(self, arm: Mapping[str, Any]) -> str:
         """Return why an arm could not be measured; empty if it was, or will be."""
+        if arm.get("only_built"):
+            return only_built_words(arm)
         problem = arm.get("problem") or {}
         if problem.get("kind") == "empty":
             return f"changes nothing: {problem.get('why', '')}"
