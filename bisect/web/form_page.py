@@ -21,12 +21,12 @@ from perfbisect.security import CSRF_COOKIE, CSRF_FIELD, csrf_matches, new_csrf_
 from perfbisect.services import Services
 from perfbisect.store import catalogue
 from perfbisect.web.form_values import (
-    REQUIRED,
     SWITCHES,
     body_of,
     command_line,
     curl_line,
     filled,
+    needed,
 )
 from perfbisect.web.range_preview import preview_range
 from perfbisect.web.templating import render
@@ -59,7 +59,7 @@ def show_range(request: Request, services: Opened) -> HTMLResponse:
 
 
 def _equivalent(request: Request, values: dict[str, str]) -> dict[str, str]:
-    body = {**dict.fromkeys(REQUIRED, "…"), **body_of(values)}
+    body = {**dict.fromkeys(needed(values), "…"), **body_of(values)}
     return {"command": command_line(body), "curl": curl_line(body, str(request.base_url))}
 
 
@@ -81,6 +81,7 @@ def _form(
         "csrf_field": CSRF_FIELD,
         "csrf_token": token,
         "repositories": [*names, *services.settings.allowed_repositories],
+        "packages": list(services.settings.allowed_packages),
         "recipes": [(known_.recipe.name, known_.description) for known_ in known.recipes],
         "benchmarks": [(known_.benchmark.name, known_.description) for known_ in known.benchmarks],
         "finds": list(Find),

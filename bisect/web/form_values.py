@@ -13,11 +13,14 @@ from perfbisect.request_models import RecipeSwitch
 
 #: Fields of the form in the order of the command line's options.
 FIELDS = (
+    "package",
     "repository",
     "good",
     "bad",
     "recipe",
     "benchmark",
+    "bisect_companion",
+    "at",
     "threshold",
     "min_effect",
     "find",
@@ -28,7 +31,8 @@ FIELDS = (
 )
 #: Field of the form -> option of a recipe: on, off, or empty for what the recipe says.
 SWITCHES = {f"option_{switch}": switch for switch in RecipeSwitch}
-REQUIRED = ("repository", "good", "bad", "recipe", "benchmark")
+_ALWAYS_NEEDED = ("good", "bad", "benchmark")
+_OF_COMMITS = ("repository", "recipe")
 
 _DEFAULTS = {"min_effect": "3%", "find": Find.ALL.value}
 _OPTIONS = {"repository": "--repo"}
@@ -43,6 +47,11 @@ def filled(given: Mapping[str, str]) -> dict[str, str]:
         values["prove"] = "yes"
     values |= {name: given.get(name, "") for name in SWITCHES if given.get(name) in ("on", "off")}
     return values
+
+
+def needed(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields that a request can't do without: published wheels alone are not built."""
+    return _ALWAYS_NEEDED if values.get("package") else (*_OF_COMMITS, *_ALWAYS_NEEDED)
 
 
 def body_of(values: Mapping[str, str]) -> dict[str, Any]:
@@ -88,9 +97,11 @@ def curl_line(body: Mapping[str, Any], base_url: str) -> str:
 def form_address(request: Mapping[str, Any]) -> str:
     """Return the address of the form, filled in with a request; empty where it can't hold it.
 
-    Definitions that are not names, packages and companions have no fields there.
+    Definitions that are not names, and variables, have no fields there.
     """
-    if any(not isinstance(request.get(name), str) for name in REQUIRED):
+    if any(not isinstance(request.get(name), str) for name in needed(request)):
+        return ""
+    if request.get("env"):
         return ""
     values = {name: str(request[name]) for name in FIELDS if request.get(name) not in (None, False)}
     values |= {

@@ -277,6 +277,26 @@ def test_the_form_shows_its_equivalents(site: Site) -> None:
     assert "prove" not in page_of(site, "/new/equivalent").text
 
 
+def test_the_form_takes_packages_and_companions(site: Site) -> None:
+    """A package needs neither repository nor recipe; a companion is bisected with one wheel."""
+    typed = "package=tf-nightly-cpu&good=2026-04-01&bad=2026-05-05&benchmark=import-time&find=all"
+    page = page_of(site, f"/new?{typed}")
+    assert "--package tf-nightly-cpu" in page.text
+    assert "--repo" not in page.text
+    assert "--recipe " not in page.text
+    inputs = {attrs.get("name"): attrs for tag, attrs in page.elements if tag == "input"}
+    assert inputs["package"]["value"] == "tf-nightly-cpu"
+    assert not [name for name in ("package", "repository", "recipe") if "required" in inputs[name]]
+    told = page_of(site, f"/new/equivalent?{typed}&bisect_companion=models&at=2026-04-01").text
+    assert "--bisect-companion models" in told
+    assert '"at": "2026-04-01"' in told
+    data = dict(pair.split("=") for pair in typed.split("&"))
+    answer = site.client.post("/new", data={**data, CSRF_FIELD: token_of(site, "/new")})
+    assert answer.status_code == 422
+    assert "tf-nightly-cpu" in Reader(answer.text).text
+    assert "PERFBISECT_ALLOWED_PACKAGES" in answer.text
+
+
 def test_tokens_are_not_readable_by_scripts(site: Site) -> None:
     """The cookie of the forms is http-only and stays on this site."""
     cookie = site.client.get("/new").headers["set-cookie"]
