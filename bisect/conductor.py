@@ -432,7 +432,7 @@ class Conductor:
 
 
 def _gives_up(actions: Sequence[Action]) -> bool:
-    """Whether a plan ends without an answer: while builds wait for room, that would be too early."""
+    """Whether a plan ends without an answer: too early while builds wait for room."""
     return any(
         isinstance(action, Finish) and action.outcome is Outcome.INCONCLUSIVE for action in actions
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -174,7 +175,8 @@ def test_the_command_says_what_would_go(services: Services, tmp_path: Path) -> N
 def test_builds_wait_while_the_disk_is_full(services: Services, tmp_path: Path) -> None:
     """Nothing is built without room; once there is, the search goes on and finds its answer."""
     free = iter([100, 100, 100, *[10_000] * 100_000])
-    room = DiskSpace([tmp_path], 1000, free=lambda _: next(free), clock=iter(range(10**6)).__next__)
+    ticks = itertools.count(0, 10)
+    room = DiskSpace([tmp_path], 1000, free=lambda _: next(free), clock=lambda: float(next(ticks)))
     bisection_id = searched(services, tmp_path, no_room=room.problem)
     with services.database.read() as session:
         row = session.get_one(BisectionRow, bisection_id)
