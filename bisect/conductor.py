@@ -326,8 +326,17 @@ class Conductor:
         else:
             actions = item.job.decide(look)
             item.dirty = look.outdated
-            if not (self._watch.waiting and _gives_up(actions)):
+            if not self._is_too_early(ref, actions):
                 self._carry_out(item, look, actions)
+
+    def _is_too_early(self, ref: JobRef, actions: Sequence[Action]) -> bool:
+        """Return whether a plan gives up only because there is no room for it at this moment."""
+        if self._watch.waiting and _gives_up(actions):
+            return True
+        others = any(flight.ref != ref for flight in self._in_flight.values())
+        return others and any(
+            isinstance(action, Finish) and action.code == "nothing_left" for action in actions
+        )
 
     def _capacity(self) -> Capacity:
         hosts = tuple(host.name for host in self._engine.hosts())
