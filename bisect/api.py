@@ -42,6 +42,7 @@ from perfbisect.routers import (
     health,
     logs,
     nightly,
+    run_artifacts,
     tokens,
 )
 from perfbisect.routers.access import Gate, admit_caller
@@ -99,6 +100,7 @@ def create_app(
         evidence,
         events,
         logs,
+        run_artifacts,
         catalogue,
         nightly,
         tokens,

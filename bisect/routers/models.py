@@ -277,6 +277,14 @@ class RunView(Model):
     seconds: float | None
 
 
+class RunArtifact(Model):
+    """A file that a run left and its benchmark asks to keep."""
+
+    position: int = Field(description="Number of the file in its run.")
+    name: str = Field(description="Path relative to where the benchmark ran.")
+    size: int = Field(description="Bytes.")
+
+
 class WheelView(Model):
     """A built artifact of (tree, recipe)."""
 

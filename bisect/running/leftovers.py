@@ -23,10 +23,17 @@ class Leftovers:
     left_out: int = 0
 
 
-def collect(globs: Sequence[str], directory: Path) -> Leftovers:
+def collect(
+    globs: Sequence[str],
+    directory: Path,
+    *,
+    max_files: int = MAX_FILES,
+    max_bytes: int = MAX_BYTES,
+) -> Leftovers:
     """Return the files below a directory that any of the globs fits, by name.
 
-    Links are not followed: one may lead to what only this process may read.
+    Links are not followed: one may lead to what only this process may read. What is more than
+    ``max_files`` or ``max_bytes`` is left out, the first by name stay.
 
     Raises:
         OSError: the directory can't be read.
@@ -37,7 +44,7 @@ def collect(globs: Sequence[str], directory: Path) -> Leftovers:
     size = 0
     for path in sorted(found):
         grown = size + path.stat().st_size
-        if len(kept) < MAX_FILES and grown <= MAX_BYTES:
+        if len(kept) < max_files and grown <= max_bytes:
             kept[str(path.relative_to(root))] = path
             size = grown
     return Leftovers(kept, len(found) - len(kept))

@@ -13,6 +13,7 @@ from perfbisect.routers.deps import Opened
 from perfbisect.routers.logs import Offset, Wait, WorkId, is_over, next_part, part_headers
 from perfbisect.services import Services
 from perfbisect.store import queries
+from perfbisect.store.run_artifacts import artifacts_of
 from perfbisect.store.tables import BuildRow, RunRow
 from perfbisect.web.ansi import to_html
 from perfbisect.web.list_pages import Text
@@ -33,7 +34,7 @@ def build_log(
     """Show a build and its log: the end, or from somewhere on."""
     with services.database.read() as session:
         row = queries.get_build(session, build_id)
-    return _page(request, services, row, {"kind": "build", "position": None}, q, start)
+    return _page(request, services, row, {"kind": "build", "position": None, "files": []}, q, start)
 
 
 @router.get("/runs/{run_id}", response_class=HTMLResponse)
@@ -43,7 +44,9 @@ def run_log(
     """Show a run and its log: the end, or from somewhere on."""
     with services.database.read() as session:
         row = queries.get_run(session, run_id)
-    return _page(request, services, row, {"kind": "run", "position": row.position}, q, start)
+        files = artifacts_of(session, run_id)
+    kind = {"kind": "run", "position": row.position, "files": files}
+    return _page(request, services, row, kind, q, start)
 
 
 def _page(
