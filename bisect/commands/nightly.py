@@ -119,7 +119,7 @@ def show(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show a series and every change that was seen in it, the newest first."""
+    """Show a series and every change that was seen in it."""
     settings = options.make_settings(data_dir=data_dir, database_url=database_url)
     with open_services(settings) as services:
         series.sync_project(services)

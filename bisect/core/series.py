@@ -131,7 +131,7 @@ def find_change(
     if laid_out is None:
         return None
     nights = nights[-WINDOW:]
-    solved = solve_nights(laid_out.chain, laid_out.candidates, laid_out.sigmas)
+    solved = solve_nights(laid_out.chain, laid_out.candidates)
     return _described(nights, solved, laid_out.candidates, settings)
 
 
@@ -187,7 +187,6 @@ class _Nights:
 
     chain: NightChain
     candidates: BoolArray
-    sigmas: FloatArray
 
 
 def _laid_out(
@@ -219,7 +218,7 @@ def _laid_out(
     }
     sure = np.array([each.night in ends for each in nights])
     chain = chain_of_nights(values, gaps, hazard, kernel, grid, sure, older)
-    return _Nights(chain, candidates, grid.sigmas)
+    return _Nights(chain, candidates)
 
 
 def _described(
@@ -230,11 +229,9 @@ def _described(
 ) -> FoundChange:
     log_odds = solved.log_odds
     jump = np.where(candidates, solved.jump, 0.0)
-    likeliest = int(np.argmax(jump))
+    likeliest = solved.likeliest
     low, high = _credible(jump, likeliest)
-    before, after = (
-        (float(solved.level[node]), float(solved.level_sd[node])) for node in (low, high + 1)
-    )
+    before, after = solved.before, solved.after
     sign = 1.0 if settings.better is Better.HIGHER else -1.0
     moved, doubt = after[0] - before[0], math.hypot(before[1], after[1])
     bounds = sorted(math.expm1(sign * moved + k * doubt) for k in (-_Z, _Z))

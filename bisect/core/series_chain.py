@@ -161,18 +161,16 @@ def _backward(chain: NightChain) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What the passes tell of a chain."""
+    """What the passes tell of a chain. Levels are goodness: mean and standard deviation."""
 
     #: Log odds of at least one jump in the candidate gaps against none.
     log_odds: float
     #: Shape (M - 1,): probability of a jump in each gap.
     jump: FloatArray
-    #: Shape (M,): mean and standard deviation of each night's level.
-    level: FloatArray
-    level_sd: FloatArray
-    #: Posterior mean of the noise scale's logarithm, as a scale, and of the share of outliers.
-    sigma: float
-    outliers: float
+    #: The candidate gap that is the likeliest, and the levels beside it if there is a jump in it.
+    likeliest: int
+    before: tuple[float, float]
+    after: tuple[float, float]
 
 
 def log_odds_of(chain: NightChain, candidates: BoolArray) -> float:
@@ -195,37 +193,51 @@ def _odds(chain: NightChain, forward: _Forward, candidates: BoolArray) -> float:
     return float(np.log(max(np.expm1(excess), 1e-12)))
 
 
-def solve_nights(chain: NightChain, candidates: BoolArray, sigmas: FloatArray) -> Solved:
+def solve_nights(chain: NightChain, candidates: BoolArray) -> Solved:
     """Run all passes and read off the marginals.
 
     Args:
         candidates: Gaps asked about, shape (M - 1,); at least one.
-        sigmas: The grid's noise scales.
     """
     forward = _forward(chain, chain.hazard, 0, None)
     backward = _backward(chain)
     score = forward.evidence[-1] + chain.log_weight
     weight = np.exp(score - score.max())
     weight /= weight.sum()
-    mass = forward.messages * backward
-    mass /= mass.sum(axis=2, keepdims=True) + TINY
-    mass = np.einsum("msg,s->mg", mass, weight)
-    level = mass @ chain.levels
-    spread = np.maximum(mass @ chain.levels**2 - level**2, 0.0)
-    jump = np.empty(len(level) - 1)
-    for gap in range(len(jump)):
-        after = backward[gap + 1] * chain.likelihood[gap + 1]
-        h = chain.hazard[gap]
-        stay = (1.0 - h) * (_drifted(forward.messages[gap], chain.wander[gap]) * after).sum(axis=1)
-        leap = h * (chain.kernel.jump(forward.messages[gap]) * after).sum(axis=1)
-        jump[gap] = float((leap / (stay + leap + TINY)) @ weight)
-    shares = np.tile(np.repeat(CONTAMINATIONS, len(sigmas)), len(DRIFTS))
-    scales = np.tile(sigmas, len(CONTAMINATIONS) * len(DRIFTS))
-    return Solved(
-        log_odds=_odds(chain, forward, candidates),
-        jump=jump,
-        level=level,
-        level_sd=np.sqrt(spread),
-        sigma=float(np.exp(weight @ np.log(scales))),
-        outliers=float(weight @ shares),
+    shares = np.array(
+        [_jump_share(chain, forward.messages, backward, gap) for gap in range(len(candidates))]
     )
+    jump = shares @ weight
+    likeliest = int(np.argmax(np.where(candidates, jump, -1.0)))
+    before, after = _levels_beside(
+        chain, forward.messages, backward, likeliest, shares[likeliest] * weight
+    )
+    return Solved(_odds(chain, forward, candidates), jump, likeliest, before, after)
+
+
+def _jump_share(
+    chain: NightChain, forward: FloatArray, backward: FloatArray, gap: int
+) -> FloatArray:
+    """Return the probability of a jump in a gap, shape (S,)."""
+    seen = backward[gap + 1] * chain.likelihood[gap + 1]
+    h = chain.hazard[gap]
+    stay = (1.0 - h) * (_drifted(forward[gap], chain.wander[gap]) * seen).sum(axis=1)
+    leap = h * (chain.kernel.jump(forward[gap]) * seen).sum(axis=1)
+    return np.asarray(leap / (stay + leap + TINY))
+
+
+def _levels_beside(
+    chain: NightChain, forward: FloatArray, backward: FloatArray, gap: int, weight: FloatArray
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return mean and standard deviation of the levels around a gap, if there is a jump in it."""
+    seen = backward[gap + 1] * chain.likelihood[gap + 1]
+    left = forward[gap] * chain.kernel.jump_back(seen)
+    right = chain.kernel.jump(forward[gap]) * seen
+    return _moments(chain, left, weight), _moments(chain, right, weight)
+
+
+def _moments(chain: NightChain, mass: FloatArray, weight: FloatArray) -> tuple[float, float]:
+    mass = mass / (mass.sum(axis=1, keepdims=True) + TINY)
+    spread = (weight / (weight.sum() + TINY)) @ mass
+    mean = float(spread @ chain.levels)
+    return mean, float(np.sqrt(max(spread @ chain.levels**2 - mean**2, 0.0)))

@@ -34,7 +34,7 @@ from perfbisect.store.series_tables import SeriesPointRow
 
 router = APIRouter(prefix="/nightly", tags=["nightly series"])
 
-SeriesName = Annotated[str, Path(max_length=100, description="Name of a series.")]
+SeriesName = Annotated[str, Path(alias="series", max_length=100, description="Name of a series.")]
 
 
 class SeriesView(models.Model):
@@ -120,7 +120,7 @@ _EXAMPLES = {
 
 
 @router.post(
-    "/{name}/points",
+    "/{series}/points",
     operation_id="addNightlyPoints",
     response_model=RecordedView,
     responses=documented(400, 409, 413, 422, 503),
@@ -228,7 +228,7 @@ def list_series(services: Opened) -> JSONResponse:
 
 
 @router.get(
-    "/{name}",
+    "/{series}",
     operation_id="getNightlySeries",
     response_model=SeriesView,
     responses=documented(404, 422),
@@ -240,7 +240,7 @@ def get_series(services: Opened, name: SeriesName) -> JSONResponse:
 
 
 @router.get(
-    "/{name}/points",
+    "/{series}/points",
     operation_id="listNightlyPoints",
     response_model=models.Page[NightView],
     responses={200: {"content": {"text/csv": {}}}, **documented(404, 422)},
@@ -277,7 +277,7 @@ def list_points(
 
 
 @router.get(
-    "/{name}/changes",
+    "/{series}/changes",
     operation_id="listNightlyChanges",
     response_model=list[ChangeView],
     responses=documented(404, 422),
@@ -303,7 +303,7 @@ class ChartView(models.Model):
 
 
 @router.get(
-    "/{name}/chart",
+    "/{series}/chart",
     operation_id="getNightlyChart",
     response_model=ChartView,
     responses=documented(404, 422),

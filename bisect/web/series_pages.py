@@ -40,7 +40,7 @@ def list_series(request: Request, services: Opened) -> HTMLResponse:
     return render(request, "series_list.html", {"items": items})
 
 
-@router.get("/series/{name}", response_class=HTMLResponse)
+@router.get("/series/{series}", response_class=HTMLResponse)
 def show_series(request: Request, services: Opened, name: SeriesName) -> HTMLResponse:
     """Show a series: chart, changes with their alerts, nights."""
     with services.database.read() as session:

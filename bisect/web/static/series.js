@@ -13,6 +13,7 @@ const colours = () => {
 
 const number = (value) =>
   Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
+const days = (u, ticks) => ticks.map((tick, i) => new Date(tick * 1000).toISOString().slice(i ? 5 : 0, 10));
 const seconds = (night) => Date.parse(`${night}T00:00:00Z`) / 1000;
 
 let data = null;
@@ -103,7 +104,7 @@ function build() {
     cursor: { drag: { x: true, y: false } },
     scales: { y: { range: (u, min, max) => { const edge = (max - min) * 0.08 || Math.abs(max) * 0.05 || 1; return [min - edge, max + edge]; } } },
     series: [{}, { stroke: () => colour.point, width: 1, spanGaps: false, points: { show: true, size: 6, fill: () => colour.point } }],
-    axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(number) }],
+    axes: [{ ...axis, values: days }, { ...axis, size: 64, values: (u, ticks) => ticks.map(number) }],
     hooks: { drawAxes: [shade], draw: [levels], setCursor: [pointed] },
   };
   box.replaceChildren();
