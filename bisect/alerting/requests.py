@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from perfbisect.alerting.policy import Policy, Standing
 from perfbisect.core.states import ChangeKind, Find
 from perfbisect.errors import BadInputError
+from perfbisect.nightly.measuring import revision_of
 from perfbisect.request_models import ArmRequest, BisectionRequest, ExperimentRequest
 from perfbisect.store.alert_tables import AlertRow
 from perfbisect.store.series_tables import SeriesChangeRow, SeriesPointRow, SeriesRow
@@ -74,8 +75,10 @@ def complete(session: Session, row: AlertRow) -> Missing | None:
 
 
 def _fill(session: Session, row: AlertRow, series: SeriesRow) -> None:
-    row.repository = row.repository or series.repository
-    row.package = row.package or series.package
+    if not (row.repository or row.package):
+        of_commits = bool(series.repository and series.recipe)
+        row.repository = series.repository if of_commits else None
+        row.package = None if of_commits else series.package
     row.recipe = row.recipe or series.recipe
     row.benchmark = row.benchmark or series.benchmark or None
     row.pool = row.pool or series.pool or None
@@ -94,22 +97,17 @@ def _fill(session: Session, row: AlertRow, series: SeriesRow) -> None:
     if change is None:
         return
     ends = [
-        end_of(series, session.get_one(SeriesPointRow, point))
-        for point in (change.good_point_id, change.bad_point_id)
+        revision_of(series, point)
+        for point in (
+            session.get_one(SeriesPointRow, change.good_point_id),
+            session.get_one(SeriesPointRow, change.bad_point_id),
+        )
     ]
     earlier, later = ends
     good, bad = (later, earlier) if row.kind is ChangeKind.RECOVERY else (earlier, later)
     row.good, row.bad = row.good or good, row.bad or bad
     if row.change is None:
         row.before, row.after, row.change = change.before, change.after, change.change
-
-
-def end_of(series: SeriesRow, point: SeriesPointRow) -> str:
-    """Return what names a night's version as an end of a bisection: its commit or its version."""
-    if series.repository and series.recipe and point.commits:
-        known = point.commits.get(series.repository)
-        return str(known or next(iter(point.commits.values())))
-    return point.version or point.night.isoformat()
 
 
 def group_key_of(row: AlertRow) -> str:

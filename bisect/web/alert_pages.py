@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.alerting.hands import FILLABLE, dismiss_alert, give_feedback, start_alert
 from perfbisect.alerting.outbox import redeliver
+from perfbisect.alerting.requests import series_of
 from perfbisect.alerting.self_checks import pool_noise
 from perfbisect.alerting.wording import change_line, name_of, range_line
 from perfbisect.core.alert_states import ALERT_TRANSITIONS, AlertState, MessageState, NoticeResult
@@ -76,6 +77,8 @@ class Story:
     line: Line
     #: The change of the nightly series that raised it; None: it came from outside.
     change: SeriesChangeRow | None
+    #: Whether its series has a page here.
+    known_series: bool
     leader: Line | None
     group: list[Line]
     #: Verdict of its bisection, as far as it is known.
@@ -120,6 +123,7 @@ def story_of(session: Session, alert_id: str) -> Story:
     return Story(
         line=line_of(row),
         change=change,
+        known_series=series_of(session, row) is not None,
         leader=line_of(leader) if leader is not None else None,
         group=[line_of(each) for each in group],
         sentence=sentence,
