@@ -44,6 +44,7 @@ DRIFT_PERIOD = 120.0
 STABLE = Scene("stable")
 OUTLIERS = Scene("2% outliers at 0.6", outliers=0.02)
 DRIFT = Scene("slow drift of 3%", drift=0.03)
+HEAVY = Scene("noise of Student's t, 4 degrees", freedom=4.0)
 
 
 def values_of(scene: Scene, nights: int, random: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -55,11 +56,11 @@ def values_of(scene: Scene, nights: int, random: np.random.Generator) -> npt.NDA
     )
     log = scene.noise * noise
     time = np.arange(nights)
-    log += (
-        0.5 * scene.drift * np.sin(2 * np.pi * (time / DRIFT_PERIOD + random.random()))
-    )
+    log += 0.5 * scene.drift * np.sin(2 * np.pi * (time / DRIFT_PERIOD + random.random()))
     log = log + np.where(time >= scene.at, math.log1p(scene.change), 0.0)
-    log = log + np.where(random.random(nights) < scene.outliers, math.log(scene.outlier_factor), 0.0)
+    log = log + np.where(
+        random.random(nights) < scene.outliers, math.log(scene.outlier_factor), 0.0
+    )
     values = LEVEL * np.exp(log)
     return np.where(random.random(nights) < scene.missing, np.nan, values)
 
