@@ -6,80 +6,22 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from tests.helpers.alert_scenes import NIGHT, dead, explained, held, signal
 from tests.helpers.serving import API, Site, client_of, opened, settings_in, shown_app
 
-from perfbisect.alerting.findings import remember
 from perfbisect.alerting.hands import give_feedback
-from perfbisect.alerting.moves import move
 from perfbisect.alerting.signatures import sign
-from perfbisect.alerts import AlertSignal, raise_alert, resolve_alert
+from perfbisect.alerts import raise_alert, resolve_alert
 from perfbisect.core.access import Anonymous
-from perfbisect.core.alert_states import AlertState, MessageEvent, MessageState
-from perfbisect.services import Services
-from perfbisect.store.alert_tables import AlertRow, MessageRow
 from perfbisect.store.database import new_id, now
-from perfbisect.store.tables import BisectionRow
 
-NIGHT = datetime(2026, 11, 30, 6, tzinfo=UTC)
 ATTACK = "<script>alert('x')</script>"
-
-
-def signal(name: str = "resnet50", **told: Any) -> AlertSignal:
-    values: dict[str, Any] = {
-        "source": "generic",
-        "fingerprint": name,
-        "started_at": NIGHT,
-        "benchmark": name,
-        "good": "3e0ad8a004",
-        "bad": "3205135",
-        "before": 9000.0,
-        "after": 6200.0,
-    }
-    return AlertSignal(**(values | told))
-
-
-def held(services: Services, name: str = "resnet50", **told: Any) -> str:
-    """Return the id of an alert that waits for a person."""
-    alert_id = raise_alert(services, signal(name, **told))
-    with services.database.write() as session:
-        row = session.get_one(AlertRow, alert_id)
-        move(session, row, AlertState.HELD, "the policy asks before it bisects", held_by="ask")
-    return alert_id
-
-
-def explained(site: Site) -> str:
-    """Return the id of an alert that the finished bisection explains."""
-    alert_id = raise_alert(site.services, signal("explained"))
-    with site.services.database.write() as session:
-        row = session.get_one(AlertRow, alert_id)
-        bisection = session.get_one(BisectionRow, site.finished.id)
-        row.bisection_id = bisection.id
-        assert bisection.verdict is not None
-        row.finding_id = remember(session, bisection, bisection.verdict["culprits"][0]).id
-        for state in (AlertState.QUEUED, AlertState.BISECTING, AlertState.EXPLAINED):
-            move(session, row, state, "explained")
-    return alert_id
-
-
-def dead(services: Services, alert_id: str) -> str:
-    """Return the id of a message that was given up."""
-    message_id = new_id()
-    with services.database.write() as session:
-        session.add(
-            MessageRow(
-                id=message_id, target="team", event=MessageEvent.OPENED, dedupe_key="opened:x",
-                alert_id=alert_id, subject="resnet50 got worse", body="**worse**", data={},
-                state=MessageState.DEAD, attempts=9, next_attempt_at=now(), created_at=now(),
-                error="the receiver answered 500",
-            )
-        )  # fmt: skip
-    return message_id
 
 
 def post(site: Site, path: str, body: Any, status: int) -> Any:
@@ -255,7 +197,7 @@ def test_the_list_shows_what_waits_and_why(site: Site) -> None:
 
 def test_an_alerts_page_tells_its_story(site: Site) -> None:
     """The change, the bisection's sentence, the culprit, and how to read it as JSON."""
-    alert = explained(site)
+    alert = explained(site.services, site.finished)
     page = site.client.get(f"/alerts/{alert}").text
     verdict = site.json(f"/bisections/{site.finished.id}")
     assert verdict["culprits"][0]["commits"][0][:10] in page
@@ -311,7 +253,7 @@ def test_what_senders_write_is_text(site: Site) -> None:
 
 def test_pages_have_one_heading_and_no_dead_links(site: Site) -> None:
     """Every page of alerts has one heading, and its links lead somewhere."""
-    waiting, done = held(site.services), explained(site)
+    waiting, done = held(site.services), explained(site.services, site.finished)
     dead(site.services, waiting)
     for path in ("/alerts", f"/alerts/{waiting}", f"/alerts/{done}", "/alerts/accuracy",
                  "/messages", "/alerts?view=held&q=x"):  # fmt: skip
