@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from sqlalchemy import make_url
 
+from perfbisect.alerting.configuration import load_alert_config
 from perfbisect.commands import options
 from perfbisect.core.access import Anonymous
 from perfbisect.errors import BadInputError
@@ -49,6 +50,8 @@ def serve(
         anonymous=Anonymous.SUBMIT if no_auth else None,
     )
     refuse_open_door(settings)
+    # Said here, rather than by the first alert.
+    load_alert_config(settings.project_dir)
     run_server(settings)
 
 
