@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from perfbisect.alerting.configuration import AlertConfig, load_alert_config
 from perfbisect.alerting.deciding import decide
 from perfbisect.alerting.following import follow
+from perfbisect.alerting.inbox import forget_notices
 from perfbisect.alerting.outbox import spread
 from perfbisect.alerting.requests import own_policy
 from perfbisect.alerting.self_checks import start_due
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks.
 TICK = 1.0
+#: Time between two sweeps of old notices.
+SWEEP = timedelta(hours=1)
 
 
 class Desk:
@@ -52,6 +55,7 @@ class Desk:
         self._clock = clock
         self._config = load_alert_config(services.settings.project_dir)
         self._problem = ""
+        self._swept_at = clock()
         self.sender = Sender(services, lambda: self._config)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -98,3 +102,6 @@ class Desk:
         if config.alerts.self_checks:
             start_due(self._services, moment)
         spread(self._services, config, own_policy)
+        if moment - self._swept_at > SWEEP:
+            forget_notices(self._services, moment)
+            self._swept_at = moment

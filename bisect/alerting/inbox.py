@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -22,6 +22,8 @@ from perfbisect.store.database import new_id, now
 
 #: Tries where another process stored the same alert in the same moment.
 _TRIES = 4
+#: How long deliveries are kept.
+_KEPT = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,12 @@ def reject_payload(services: Services, source: str, detail: str, body: bytes) ->
     """Account for a payload that could not be read at all."""
     excerpt = ascii(body[:200])
     receive_all(services, [Rejected(source, detail, excerpt)])
+
+
+def forget_notices(services: Services, moment: datetime) -> None:
+    """Delete deliveries that are older than anybody asks for; the alerts themselves stay."""
+    with services.database.write() as session:
+        session.execute(delete(NoticeRow).where(NoticeRow.at < moment - _KEPT))
 
 
 def counts(receipts: Iterable[Receipt]) -> dict[NoticeResult, int]:

@@ -19,8 +19,9 @@ from perfbisect.alerts import AlertSignal, raise_alert
 from perfbisect.core.alert_states import AlertState, MessageEvent
 from perfbisect.core.series_states import ChangeState
 from perfbisect.core.states import Better, ChangeKind
+from perfbisect.errors import BadInputError
 from perfbisect.routers.alert_submission import AlertSubmitter
-from perfbisect.store.alert_tables import AlertRow, AnnouncementRow, FindingRow
+from perfbisect.store.alert_tables import AlertRow, AnnouncementRow, FindingRow, NoticeRow
 from perfbisect.store.database import new_id, now
 from perfbisect.store.series_tables import SeriesChangeRow, SeriesPointRow, SeriesRow
 from perfbisect.store.tables import BisectionRow, ExperimentRow, PointRow, RunRow
@@ -206,13 +207,22 @@ def test_a_series_nobody_knows_is_held(idle: Scene) -> None:
 
 def test_a_file_that_became_wrong_changes_nothing(idle: Scene, tmp_path: Path) -> None:
     """While perfbisect.toml can't be read, the old rules go on; a new desk refuses it."""
-    from perfbisect.errors import BadInputError
-
     old = idle.desk.config
     (tmp_path / "perfbisect.toml").write_text("[alerts]\ngroup_wiat = '1m'\n")
     assert idle.desk.config == old
     with pytest.raises(BadInputError, match="group_wiat"):
         Desk(idle.services, AlertSubmitter(idle.services))
+
+
+def test_old_deliveries_are_forgotten_and_alerts_are_not(idle: Scene) -> None:
+    """After 90 days only the alert itself tells how often it was told."""
+    alert = raise_alert(idle.services, idle.signal("strong"))
+    raise_alert(idle.services, idle.signal("strong"))
+    idle.clock.ahead = timedelta(days=91)
+    idle.desk.look()
+    with idle.services.database.read() as session:
+        assert session.scalars(select(NoticeRow)).all() == []
+    assert idle.alert(alert).notices == 2
 
 
 def test_a_killed_desk_submits_nothing_twice(idle: Scene) -> None:
