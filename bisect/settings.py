@@ -86,6 +86,8 @@ class Settings(BaseSettings):
     grafana_timestamp_header: str = "X-Grafana-Alerting-Signature-Timestamp"
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
+    #: Directory of Dockerfiles of toolchains; None: those that travel with the package.
+    dockerfiles: Path | None = None
     #: Archives that Bazel need not download; None: ``cache/distdir`` in the data directory.
     distdir: Path | None = None
     #: Cache that Bazel builds of several machines share, for recipes that name none; empty: none.

@@ -27,6 +27,7 @@ def make_engine(settings: Settings) -> Engine:
             distdir=settings.archives_dir,
             remote_cache=settings.remote_cache,
             warm_servers=settings.warm_servers,
+            dockerfiles=settings.dockerfiles,
         )
     )
     return LocalEngine(

@@ -20,7 +20,11 @@ from perfbisect.processes import ProcessResult, run_process
 #: npm package with Bazel's binary for Linux on x86-64; it goes up to 2.1.0.
 NPM_PACKAGE = "@bazel/bazel-linux_x64"
 
-_LABEL = re.compile(r"Build label: (\d+\.\d+\.\d+\S*)")
+#: In place of a path: the Bazel that the toolchain's image has.
+OF_IMAGE = "image"
+
+#: Debian's says ``4.2.3+ds-9``, of which the dashes and pluses are the package's.
+_LABEL = re.compile(r"Build label: (\d+\.\d+\.\d+[\w.]*)")
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.-]*")
 
 
@@ -129,13 +133,18 @@ class BazelBinaries:
             marker=self._marker,
         )
         _stop_if_cancelled(done)
-        label = _LABEL.search(done.tail)
-        if not done.ok or label is None:
-            return ""
-        temporary = known.with_name(f"{known.name}.{os.getpid()}")
-        temporary.write_text(label[1])
-        temporary.replace(known)
-        return label[1]
+        said = version_said(done.tail) if done.ok else ""
+        if said:
+            temporary = known.with_name(f"{known.name}.{os.getpid()}")
+            temporary.write_text(said)
+            temporary.replace(known)
+        return said
+
+
+def version_said(text: str) -> str:
+    """Return the version in what ``bazel version`` prints, or an empty string."""
+    label = _LABEL.search(text)
+    return label[1] if label else ""
 
 
 def _on_path(version: str) -> Iterator[Path]:

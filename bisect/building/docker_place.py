@@ -9,20 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfbisect.building.bazel_binaries import BazelBinaries
+from perfbisect.building.bazel_binaries import OF_IMAGE, BazelBinaries, version_said
 from perfbisect.building.images import Image, Images, Toolchain, host_ca
 from perfbisect.building.place import (
     Directories,
     Paths,
     Step,
     StepResult,
+    Stopped,
     parse_python_version,
     step_environment,
 )
 from perfbisect.building.warm import WarmContainer, WarmContainers
 from perfbisect.containers import ContainerSpec, Docker
 from perfbisect.core.recipe import Recipe
-from perfbisect.ports import BuildRequest, CancelledWork, CancelToken
+from perfbisect.core.states import FailureKind
+from perfbisect.ports import BuildRequest, CancelledWork, CancelToken, Failure
 
 #: User of builds inside containers where perfbisect itself is root; Dockerfiles name the same.
 BUILDER_UID = 10001
@@ -143,7 +145,12 @@ class DockerPlace:
         return self._ensure_image().id.rpartition(":")[2][:20]
 
     def bazel(self, version: str) -> tuple[str, str]:
-        """Put a Bazel of this version, verified on this machine, into the image."""
+        """Put a Bazel of this version, verified on this machine, into the image.
+
+        With ``bazel_binary = "image"`` the image's own is used, if it is of that version.
+        """
+        if self._request.recipe.bazel_binary == OF_IMAGE:
+            return "bazel", self._own_bazel(version)
         found = self._binaries.find(version, self._request.recipe.bazel_binary, self._cancel)
         self._bazel = {"bazel": found.version}
         self._image = self._images.ensure(
@@ -156,6 +163,32 @@ class DockerPlace:
             self._cancel,
         )
         return "bazel", found.version
+
+    def _own_bazel(self, version: str) -> str:
+        """Return the version of the image's Bazel, which must be the one that is wanted."""
+        image = self._ensure_image()
+        known = self._request.cache_dir / "bazel" / "version" / f"image-{self.toolchain_key}"
+        said = known.read_text() if known.exists() else self._ask_bazel(known)
+        if not said or version not in ("", said):
+            wrong = f"has Bazel {said}, and {version} is wanted"
+            what = wrong if said else "has no Bazel that runs"
+            advice = "Set the recipe's bazel to the image's version, or leave bazel_binary out."
+            cause = f"the image {image.tag} {what}"
+            raise Stopped(Failure(FailureKind.OURS, cause, advice=advice))
+        self._bazel = {"bazel": said, "bazel_binary": OF_IMAGE}
+        return said
+
+    def _ask_bazel(self, known: Path) -> str:
+        argv = ("bazel", "--batch", f"--output_user_root={_INSIDE.home}/.bazel-version", "version")
+        self._hand_over()
+        done = self._docker.run(self._spec(Step(argv)), timeout=300.0, cancel=self._cancel)
+        if done.cancelled:
+            raise CancelledWork
+        said = version_said(done.tail) if done.returncode == 0 else ""
+        if said:
+            known.parent.mkdir(parents=True, exist_ok=True)
+            known.write_text(said)
+        return said
 
     @property
     def keeps_server(self) -> bool:

@@ -28,7 +28,7 @@ def gc(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Remove what is no longer needed: wheels, trees, caches, images, logs.
+    """Remove wheels, trees, caches, images and logs no longer needed.
 
     By size and age, as the settings PERFBISECT_KEEP_… say; never what an open bisection needs.
     """

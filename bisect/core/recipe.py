@@ -82,7 +82,8 @@ class Recipe:
     toolchain_args: dict[str, str] = field(default_factory=dict)
     #: Bazel version, or ``auto``: read from the tree (.bazelversion, configure.py).
     bazel: str = "auto"
-    #: Path of a Bazel binary for local builds; empty: found on PATH by version.
+    #: Path of a Bazel binary; empty: found on PATH by version, or fetched. ``image``: the one that
+    #: the toolchain's image has.
     bazel_binary: str = ""
     #: Bazel target; ``auto``: //tensorflow/tools/pip_package:build_pip_package or :wheel.
     target: str = "auto"
