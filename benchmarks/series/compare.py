@@ -3,7 +3,8 @@
     python -m venv /tmp/otava && /tmp/otava/bin/pip install apache-otava
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.series.compare --otava /tmp/otava/bin/python
 
-False alarms: stable series of 90 nights; a report counts where none was made within 14 nights of it. Detection: 30 stable nights, then a drop; after how many nights it is reported.
+False alarms: stable series of 90 nights; a report counts where none was made within 14 nights of
+it. Detection: 30 stable nights, then a drop; after how many nights it is reported.
 """
 
 from __future__ import annotations

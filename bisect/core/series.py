@@ -266,7 +266,9 @@ def _credible(jump: FloatArray, likeliest: int) -> tuple[int, int]:
     first = likeliest - int(np.argmin(likely[likeliest + 1 :: -1])) + 1
     last = likeliest + int(np.argmin(likely[likeliest + 1 :])) - 1
     low = high = likeliest
-    total, held = float(jump[first : last + 1].sum()), float(jump[likeliest])
+    # More than one in all: there may be another jump beside it, which is no place of this one.
+    total = min(float(jump[first : last + 1].sum()), 1.0)
+    held = float(jump[likeliest])
     while held < CREDIBLE * total:
         left = float(jump[low - 1]) if low > first else -1.0
         right = float(jump[high + 1]) if high < last else -1.0

@@ -11,16 +11,16 @@ import numpy as np
 
 #: Suspicions in a year of 365 measured nights, falling, and the log odds that give them.
 TABLE: tuple[tuple[float, float], ...] = (
-    (6.52, 0.0),
-    (4.65, 0.5),
-    (3.22, 1.0),
-    (2.32, 1.5),
-    (1.38, 2.0),
-    (0.70, 2.5),
-    (0.42, 3.0),
-    (0.31, 3.5),
+    (6.80, 0.0),
+    (5.15, 0.5),
+    (3.56, 1.0),
+    (2.29, 1.5),
+    (1.28, 2.0),
+    (0.87, 2.5),
+    (0.52, 3.0),
+    (0.34, 3.5),
     (0.19, 4.0),
-    (0.14, 5.0),
+    (0.15, 5.0),
     (0.09, 6.0),
 )
 #: What may be asked for.
