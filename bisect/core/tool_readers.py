@@ -59,14 +59,16 @@ def _parse_perfzero(metric: Metric, text: str) -> Found:
 
 
 def _perfzero_summaries(text: str) -> list[Any]:
-    """Return the summaries in PerfZero's log."""
+    """Return the summaries in PerfZero's log; what it logs twice, as it does, counts once."""
     decoder = json.JSONDecoder()
     found = []
     for match in _PERFZERO_SUMMARY.finditer(text):
         try:
-            found.append(decoder.raw_decode(text, match.end())[0])
+            summary = decoder.raw_decode(text, match.end())[0]
         except ValueError as error:
             raise ReadingError(f"PerfZero's summary is cut short: {error}") from error
+        if summary not in found:
+            found.append(summary)
     return found
 
 

@@ -219,11 +219,21 @@ def test_perfzero_with_two_methods_or_cut_short() -> None:
     """Two summaries can't be one value, and half a summary is none."""
     log = sample("perfzero.log")
     with pytest.raises(ReadingError, match="ran 2 methods"):
-        read(Metric(reader=ReaderKind.PERFZERO), log + log)
+        read(Metric(reader=ReaderKind.PERFZERO), log + log.replace("benchmark_xla", "benchmark"))
     with pytest.raises(ReadingError, match="cut short"):
         read(Metric(reader=ReaderKind.PERFZERO), log[: log.index("exp_per_second")])
     with pytest.raises(ReadingError, match="no PerfZero summary"):
         read(Metric(reader=ReaderKind.PERFZERO), '{"v": 1}')
+
+
+def test_what_perfzero_really_wrote() -> None:
+    """It logs every line twice, summaries too; the log says what the file says."""
+    log = read(Metric(reader=ReaderKind.PERFZERO), sample("perfzero-cpu.log"))
+    metric = Metric(reader=ReaderKind.PERFZERO, file="perfzero_summary.json")
+    assert log.value == read(metric, sample("perfzero-cpu-summary.json")).value == 1353.75300063459
+    with pytest.raises(ReadingError, match=r"TinyBenchmark.benchmark_fails failed") as caught:
+        read(Metric(reader=ReaderKind.PERFZERO), sample("perfzero-cpu-failed.log"))
+    assert caught.value.benchmark_failed
 
 
 def test_benchmark_metric() -> None:
@@ -280,6 +290,12 @@ def test_orbit() -> None:
     reading = read(Metric(reader=ReaderKind.ORBIT), sample("orbit.log"))
     assert reading.values == (3.2, 3.1)
     assert reading.resolution == 0.1
+
+
+def test_what_orbit_really_wrote() -> None:
+    """Five inner loops, each logged and printed; the first, with tracing, is dropped."""
+    reading = read(Metric(reader=ReaderKind.ORBIT), sample("orbit-cpu.log"))
+    assert reading.values == (5614.3, 8719.9, 9609.5, 13471.8)
 
 
 def test_orbit_below_its_resolution() -> None:

@@ -20,6 +20,9 @@ ENDS = {"good": "1", "bad": "2", "benchmark": "speed"}
         {"package": "p"},
         {"package": "p", "prereleases": True},
         {"package": "p", "repository": "r", "recipe": "x", "all_parents": True},
+        {"package": "p", "bisect_companion": "models", "at": "1.0", "paths": ["official"]},
+        {"repository": "r", "recipe": "x", "bisect_companion": "models", "at": "v1"},
+        {"package": "p", "env": {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}},
     ],
 )
 def test_what_makes_an_axis(given: dict[str, Any]) -> None:
@@ -45,6 +48,8 @@ def test_what_makes_an_axis(given: dict[str, Any]) -> None:
             "no_package",
         ),
         ({"package": ""}, "package", "string_too_short"),
+        ({"package": "p", "bisect_companion": "models"}, "at", "missing"),
+        ({"package": "p", "at": "1.0"}, "at", "no_companion"),
     ],
 )
 def test_what_does_not(given: dict[str, Any], field: str, kind: str) -> None:
@@ -53,6 +58,13 @@ def test_what_does_not(given: dict[str, Any], field: str, kind: str) -> None:
         BisectionRequest.model_validate({**ENDS, **given})
     first = caught.value.errors()[0]
     assert (first["loc"], first["type"]) == ((field,), kind)
+
+
+@pytest.mark.parametrize("name", ["", "1A", "A B", "A=B", "A\n", "LD-X"])
+def test_variables_are_named_like_variables(name: str) -> None:
+    """What no shell would take as a variable's name is refused."""
+    with pytest.raises(ValidationError):
+        BisectionRequest.model_validate({**ENDS, "package": "p", "env": {name: "x"}})
 
 
 @pytest.mark.parametrize("url", ["https://user:t0ken@host/x", "https://t0ken@host/x"])
