@@ -26,6 +26,7 @@ from perfbisect.store.work import ACTIVE
 from perfbisect.worklog import (
     Trouble,
     broken_positions,
+    build_ages,
     costs,
     counts,
     find_trouble,
@@ -143,6 +144,7 @@ def gather(
         wheels=frozenset(wheels),
         broken=frozenset(broken),
         building=frozenset(building - set(wheels) - broken),
+        build_ages=build_ages(builds),
         same_as=axis.same_as,
         observations=tuple(item for item in observations if item is not None),
         running=tuple(running_action(run) for run in runs if run.state in ACTIVE),

@@ -98,6 +98,16 @@ def under_construction(builds: Sequence[tuple[int, BuildRow]], own: JobRef) -> s
     return building
 
 
+def build_ages(builds: Sequence[tuple[int, BuildRow]]) -> dict[int, float]:
+    """Return position -> seconds, for the builds that are going on."""
+    moment = now()
+    return {
+        position: (moment - build.started_at).total_seconds()
+        for position, build in builds
+        if build.state in ACTIVE and build.started_at is not None
+    }
+
+
 def retry_delay(failures: int) -> timedelta:
     """Return how long to wait after this many transient failures in a row."""
     return timedelta(seconds=min(2.0**failures, 300.0))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from perfbisect.core.facts import Policy
 from perfbisect.core.simulation import SimulationSpec
 
@@ -164,3 +166,29 @@ CELLS: tuple[Cell, ...] = (
         frozenset({"pinpoint", "bayesect-99"}),
     ),
 )
+
+
+def grid() -> list[SimulationSpec]:
+    """Return the whole grid: lengths, steps, noise, outliers, unbuildable commits, workers.
+
+    Neighbours in the list differ in everything, so that any part of it covers the grid evenly.
+    """
+    steps = ((-0.03,), (-0.1,), (-0.4,), _SMALL, _LAYERED)
+    specs = [
+        SimulationSpec(
+            commits=commits,
+            steps=changes,
+            noise=noise,
+            outliers=outliers,
+            unbuildable=unbuildable,
+            workers=workers,
+        )
+        for commits in (64, 1000, 10_000)
+        for changes in steps
+        for noise in (0.005, 0.02, 0.05)
+        for outliers in (0.0, 0.02)
+        for unbuildable in (0.0, 0.1)
+        for workers in (1, 4, 8)
+    ]
+    order = np.random.default_rng(1).permutation(len(specs))
+    return [specs[index] for index in order.tolist()]

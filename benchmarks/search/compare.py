@@ -3,7 +3,7 @@
     python benchmarks/search/compare.py --trials 40 --cells one-3 three-10 --json out.json
 
 Prints a table, and how true the stated probabilities are. Trials of a cell share their seeds
-across strategies.
+across strategies. ``--grid N`` runs the planner on N trials spread over the whole grid instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import itertools
 
-from cells import CELLS, Cell
+from cells import CELLS, Cell, grid
 from peers import PEERS, Lab, fewest_runs
 
 from perfbisect.core.simulation import SimulationSpec, simulate
@@ -113,6 +113,39 @@ def reliability(trials: list[Trial]) -> Iterator[tuple[str, int, float, float]]:
             yield f"{low:.2f} .. {min(high, 1.0):.2f}", len(inside), stated, right
 
 
+def print_reliability(trials: list[Trial]) -> None:
+    """Print how true the stated probabilities are."""
+    print("\nstated probability   trials   mean stated   right")
+    for name, count, stated, right in reliability(trials):
+        print(f"{name:20s} {count:6d}   {stated:11.3f}   {100 * right:5.1f}%")
+
+
+def run_grid(trials: int, seed: int, pool: ProcessPoolExecutor) -> list[Trial]:
+    """Run the planner over the whole grid; print accuracy and cost by each of its dimensions."""
+    cells = grid()
+    specs = [cells[k % len(cells)] for k in range(trials)]
+    seeds = np.random.SeedSequence([seed, 7]).generate_state(trials).tolist()
+    done = list(pool.map(run_trial, [OURS] * trials, specs, seeds, chunksize=1))
+    dimensions: dict[str, Callable[[SimulationSpec], object]] = {
+        "commits": lambda spec: spec.commits,
+        "steps": lambda spec: spec.steps,
+        "noise": lambda spec: spec.noise,
+        "outliers": lambda spec: spec.outliers,
+        "unbuildable": lambda spec: spec.unbuildable,
+        "workers": lambda spec: spec.workers,
+    }
+    for name, value_of in dimensions.items():
+        for value in sorted({value_of(spec) for spec in specs}, key=str):
+            part = [t for t, spec in zip(done, specs, strict=True) if value_of(spec) == value]
+            row = summary(part)
+            print(
+                f"  {name:12s} {value!s:22s} exact {100 * row['exact']:5.1f}%  wrong "
+                f"{100 * row['wrong']:4.1f}%  runs {row['runs']:6.1f}  builds {row['builds']:5.1f}"
+                f"  trials {len(part)}"
+            )
+    return done
+
+
 def bound_of(cell: Cell) -> float | None:
     """Return the fewest runs of a cell with a single step, or None."""
     spec = cell.specs[0]
@@ -131,11 +164,15 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=[OURS, *PEERS])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--grid", type=int, default=0, help="trials over the whole grid")
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
     rows: list[dict[str, object]] = []
     ours: list[Trial] = []
     with ProcessPoolExecutor(arguments.jobs) as pool:
+        if arguments.grid:
+            print_reliability(run_grid(arguments.grid, arguments.seed, pool))
+            return
         for cell in (c for c in CELLS if c.name in arguments.cells):
             print(f"\n{cell.name}: {cell.title}\n  to reach: {cell.target or '-'}", flush=True)
             bound = bound_of(cell)
@@ -160,9 +197,7 @@ def main() -> None:
                     f"trials {len(trials)}  {row['seconds_per_trial']:.1f} s each",
                     flush=True,
                 )
-    print("\nstated probability   trials   mean stated   right")
-    for name, count, stated, right in reliability(ours):
-        print(f"{name:20s} {count:6d}   {stated:11.3f}   {100 * right:5.1f}%")
+    print_reliability(ours)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfbisect.core.axis import Axis
+from perfbisect.core.axis import Axis, IntArray
 from perfbisect.core.candidates import Candidate, chance_to_build, split_bits
 from perfbisect.core.endings import duration
 from perfbisect.core.facts import Build, FloatArray, Observation, Run
@@ -17,12 +17,12 @@ from perfbisect.core.situation import Situation
 from perfbisect.core.states import Purpose
 
 #: A host's runs between two looks at an anchor.
-ANCHOR_EVERY = 20
+ANCHOR_EVERY = 28
 ANCHOR_EVERY_IN_DRIFT = 6
 #: A build that others in flight leave less than this (bits) to tell is not started ahead of them.
-SPECULATE_FROM = 0.2
+SPECULATE_FROM = 0.15
 #: A run worth less than this share of the best rate is not started on a spare host.
-SPARE_SHARE = 0.4
+SPARE_SHARE = 0.15
 #: Nor is one that tells less than this, bits.
 SPARE_BITS = 0.02
 #: How much of a run's worth is left when another run about the same gap is in flight.
@@ -249,6 +249,8 @@ class _Cell:
     #: A wheel in it is yet to be measured: that is cheap and may clear it, so its share of the
     #: slots is kept free until then.
     waits: bool
+    #: Share of a build's time until the next build in the same gap ends; 1 if there is none.
+    patience: float
 
 
 def _cells(situation: Situation, inference: Inference) -> list[_Cell]:
@@ -259,14 +261,27 @@ def _cells(situation: Situation, inference: Inference) -> list[_Cell]:
         low, high = int(nodes[gap]), int(nodes[gap + 1])
         inner = np.arange(low + 1, high)
         waits = bool(np.any(axis.wheel[inner] & ~axis.broken[inner]))
-        cuts = [low, *inner[axis.building[inner]].tolist(), high]
+        coming = inner[axis.building[inner]]
+        cuts = [low, *coming.tolist(), high]
+        patience = _patience(situation, coming)
         whole = max(float(axis.mass[high] - axis.mass[low]), 1e-300)
         for a, b in itertools.pairwise(cuts):
             between = np.arange(a + 1, b)
             if np.any(~axis.broken[between]):
                 share = float(axis.mass[b] - axis.mass[a]) / whole
-                out.append(_Cell(a, b, float(inference.wanted[gap]) * share, waits))
+                probability = float(inference.wanted[gap]) * share
+                out.append(_Cell(a, b, probability, waits, patience))
     return out
+
+
+def _patience(situation: Situation, coming: IntArray) -> float:
+    """Return how long it is until one of the builds in flight ends, in builds."""
+    seconds = max(situation.facts.costs.build_seconds, 1e-9)
+    ages = [
+        situation.facts.build_ages.get(int(situation.axis.representative[node]), 0.0)
+        for node in coming.tolist()
+    ]
+    return 1.0 - min(max(ages, default=0.0) / seconds, 1.0)
 
 
 def _allot(cells: list[_Cell], slots: int, *, idle: bool) -> list[int]:
@@ -275,12 +290,15 @@ def _allot(cells: list[_Cell], slots: int, *, idle: bool) -> list[int]:
     room = [cell.high - cell.low - 1 for cell in cells]
     for _ in range(slots):
         gains = [
-            cell.probability * np.log2((k + 2.0) / (k + 1.0)) if k < r else 0.0
+            # Soon the gap will be known better: a slot is worth more to what is chosen then.
+            cell.probability * cell.patience * np.log2((k + 2.0) / (k + 1.0)) if k < r else 0.0
             for cell, k, r in zip(cells, cuts, room, strict=True)
         ]
         if not gains:
             break
-        best = int(np.argmax(gains))
+        # The search lasts as long as its largest cell: that one first, where cuts tell as much.
+        left = [np.log2(1.0 + (r + 1.0) / (k + 1.0)) for k, r in zip(cuts, room, strict=True)]
+        best = int(np.argmax(np.array(gains) * left))
         least = 0.0 if idle and not any(cuts) else SPECULATE_FROM
         if gains[best] <= least:
             break

@@ -107,6 +107,8 @@ class Facts:
     #: Positions that can't be built or can't run, for good.
     broken: frozenset[int] = frozenset()
     building: frozenset[int] = frozenset()
+    #: Position -> seconds its build has been going on; a build that waits may be missing.
+    build_ages: dict[int, float] = field(default_factory=dict)
     #: position -> the smallest position with the same wheel (equal trees); positions that are their
     #: own representative may be missing. Observations and wheels speak for all that share.
     same_as: dict[int, int] = field(default_factory=dict)

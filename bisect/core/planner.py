@@ -37,7 +37,7 @@ TOLERABLE_MISSED = 0.03
 DEAR = 0.4
 DEAR_WITHOUT_BUILD = 1.5
 #: Anchors are measured on at most this many hosts at once.
-ANCHOR_HOSTS = 4
+ANCHOR_HOSTS = 8
 #: Anchor runs before the noise is judged hopeless.
 JUDGE_NOISE_AFTER = 12
 #: Noise is hopeless when the estimate exceeds what is left by this factor.

@@ -19,14 +19,26 @@ def verification_runs(
     """Return the next run of each open verification, and take its host off the list."""
     runs: list[Run] = []
     busy = {run.pair for run in situation.facts.running if run.purpose is Purpose.VERIFY}
+    # Each step is verified on a host of its own as far as there are enough: together, not in turn.
+    taken = {
+        inference.samples.hosts[found.verification.host]
+        for found in answer.found
+        if is_ready(found) and found.verification.host >= 0
+    }
     for found in answer.found:
         if not is_ready(found):
             continue
-        run = _next_of_pair(situation, inference, found, hosts, busy)
+        run = _next_of_pair(situation, inference, found, _freest(hosts, taken), busy)
         if run is not None:
             hosts.remove(run.host)
+            taken.add(run.host)
             runs.append(run)
     return runs
+
+
+def _freest(hosts: list[str], taken: set[str]) -> list[str]:
+    """Return the hosts, those on which nothing is being verified first."""
+    return sorted(hosts, key=lambda host: host in taken)
 
 
 def is_ready(found: Found) -> bool:

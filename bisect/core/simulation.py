@@ -201,7 +201,12 @@ class Bench:
         """Return what the planner may know now."""
         flying = [action for _, _, action in self.queue]
         running = tuple(a for a in flying if isinstance(a, Run))
-        building = frozenset(a.position for a in flying if isinstance(a, Build))
+        ages = {
+            action.position: self.clock - (ends - self.spec.build_seconds)
+            for ends, _, action in self.queue
+            if isinstance(action, Build)
+        }
+        building = frozenset(ages)
         busy = {run.host for run in running}
         return Facts(
             n=self.spec.commits,
@@ -210,6 +215,7 @@ class Bench:
             wheels=frozenset(self.wheels),
             broken=frozenset(self.broken),
             building=building,
+            build_ages=ages,
             observations=tuple(self.observations),
             running=running,
             free_build_slots=self.spec.workers - len(building),
