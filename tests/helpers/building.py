@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.repositories import Workshop
 
-from perfbisect.builder import BuilderSettings, make_builder
+from perfbisect.builder import BuilderSettings, RecipeBuilder, make_builder
 from perfbisect.core.recipe import Recipe
 from perfbisect.ports import BuildRequest, BuildSuccess, CancelToken, Failure
 
@@ -84,6 +84,15 @@ class Yard:
     settings: BuilderSettings = field(default_factory=BuilderSettings)
     #: Shared by yards that may share what they fetched; None: the yard's own.
     cache: Path | None = None
+    #: Keeps what it keeps between builds; ``close`` removes that.
+    builder: RecipeBuilder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.builder = make_builder(self.settings)
+
+    def close(self) -> None:
+        """Remove what the builder kept."""
+        self.builder.close()
 
     def request(self, workshop: Workshop, recipe: Recipe, rev: str = "HEAD") -> BuildRequest:
         """Return a request to build a commit of the workshop."""
@@ -103,7 +112,7 @@ class Yard:
 
     def build(self, request: BuildRequest, cancel: CancelToken | None = None) -> object:
         """Build; the result is a success or a failure."""
-        return make_builder(self.settings).build(request, cancel or CancelToken())
+        return self.builder.build(request, cancel or CancelToken())
 
     def succeed(self, request: BuildRequest) -> BuildSuccess:
         """Build, and insist on a wheel."""

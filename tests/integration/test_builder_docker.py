@@ -32,9 +32,11 @@ def base() -> str:
 
 
 @pytest.fixture(scope="module")
-def yard(base: str, tmp_path_factory: pytest.TempPathFactory) -> Yard:
+def yard(base: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     need("npm")
-    return Yard(tmp_path_factory.mktemp("yard"))
+    made = Yard(tmp_path_factory.mktemp("yard"))
+    yield made
+    made.close()
 
 
 @pytest.fixture
