@@ -15,7 +15,6 @@ from perfbisect.core.comparison import (
     Comparison,
     Difference,
     Measured,
-    as_small_is_alike,
     compare,
 )
 from perfbisect.core.facts import Action, Build, Finish, Run
@@ -100,8 +99,7 @@ def _compared(
     reference: tuple[Measured, ...], arm: tuple[Measured, ...], better: Better, min_effect: float
 ) -> Comparison | None:
     """Compare two arms; remembered, since a plan asks about every arm after every run."""
-    found = compare(reference, arm, better=better, min_effect=min_effect)
-    return None if found is None else as_small_is_alike(found, min_effect)
+    return compare(reference, arm, better=better, min_effect=min_effect)
 
 
 def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None) -> bool:

@@ -77,14 +77,27 @@ def test_no_difference_is_excluded_and_rarely_taken_for_one() -> None:
     assert sum(each is Difference.ALIKE for each in differences) >= 34
 
 
-def test_intervals_hold_the_truth() -> None:
-    """Of 60 experiments with -10%, the 95% interval holds the truth in at least 50."""
+@pytest.mark.parametrize(
+    ("delta", "noise"), [(-0.1, 0.02), (-0.03, 0.02), (-0.02, 0.02), (-0.06, 0.05)]
+)
+def test_intervals_hold_the_truth(delta: float, noise: float) -> None:
+    """Of 28 experiments the 95% interval holds the truth in at least 26: clear and small changes.
+
+    Over the four settings that is at least 93%, with the runs ended as soon as they seem decided.
+    """
     held = 0
-    for seed in range(60):
-        comparison = run_through([0.0, -0.1], seed=seed)[1][1]
+    for seed in range(28):
+        comparison = run_through([0.0, delta], noise=noise, seed=seed)[1][1]
         assert comparison is not None
-        held += comparison.ci95[0] <= -0.1 <= comparison.ci95[1]
-    assert held >= 50
+        held += comparison.ci95[0] <= delta <= comparison.ci95[1]
+    assert held >= 26
+
+
+def test_a_small_change_is_not_told_as_none() -> None:
+    """2%, below the smallest effect worth naming: over 10 experiments, its mean is told as 2%."""
+    told = [run_through([0.0, -0.02], noise=0.01, seed=seed)[1][1] for seed in range(10)]
+    changes = [each.change for each in told if each is not None]
+    assert float(np.mean(changes)) == pytest.approx(-0.02, abs=0.005)
 
 
 def test_a_claim_is_measured_until_it_can_be_told_from_none() -> None:
