@@ -285,6 +285,14 @@ def test_a_nan_of_a_tool_is_seen() -> None:
         read(Metric(reader=ReaderKind.TF_CNN_BENCHMARKS), text)
 
 
+def test_what_time_history_really_wrote() -> None:
+    """Five intervals of the model garden's callback; the first, with tracing, is dropped."""
+    reading = read(
+        Metric(reader=ReaderKind.KERAS_TIME_HISTORY), sample("keras-time-history-cpu.log")
+    )
+    assert reading.values == (1938.52, 1942.59, 17046.12, 26290.65)
+
+
 def test_orbit() -> None:
     """A step that is both logged and printed counts once; evaluation is no training."""
     reading = read(Metric(reader=ReaderKind.ORBIT), sample("orbit.log"))
