@@ -21,6 +21,8 @@ CONTRADICTED = math.log(2000.0)
 #: Runs of each end before the ends may be called different, and alike.
 MIN_RUNS = 2
 MIN_RUNS_ALIKE = 3
+#: … and before the request may be contradicted: two slow outliers of three runs agree too well.
+MIN_RUNS_SWAPPED = 5
 
 
 class Ends(StrEnum):
@@ -70,7 +72,7 @@ def compare_ends(inference: Inference) -> EndsTest:
     verdict = Ends.UNKNOWN
     if runs >= MIN_RUNS and difference >= ESTABLISHED and change < 0:
         verdict = Ends.WORSE
-    elif runs >= MIN_RUNS and difference >= CONTRADICTED:
+    elif runs >= MIN_RUNS_SWAPPED and difference >= CONTRADICTED:
         verdict = Ends.SWAPPED
     elif runs >= MIN_RUNS_ALIKE and likeness >= EXCLUDED:
         verdict = Ends.ALIKE
