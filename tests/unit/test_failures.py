@@ -28,6 +28,8 @@ EXPECTED = [
     ("bazel-unknown-option", OURS, "--no_such_option", "Unrecognized option"),
     ("bazel-wrong-version", OURS, "this version of Bazel", "expected at least 0.29.1"),
     ("cp-no-space", TRANSIENT, "disk is full", "No space left"),
+    ("curl-timed-out", TRANSIENT, "network", "Operation timed out"),
+    ("curl-wrong-clock", TRANSIENT, "clock is wrong", "certificate is not yet valid"),
     ("docker-registry-refused", TRANSIENT, "network", "connection refused"),
     ("docker-registry-unknown-host", TRANSIENT, "network", "no such host"),
     ("gcc-compile-error", PERMANENT, "error.cc, line 4", "was not declared"),
