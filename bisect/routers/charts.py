@@ -19,6 +19,8 @@ from perfbisect.store.tables import BisectionRow
 _DIGITS = 6
 #: Points that one answer holds; with more, means and intervals have to do until one zooms in.
 MOST_POINTS = 4000
+#: Probabilities below this can't be seen on a chart.
+LEAST_SHARE = 0.0005
 #: Named commits at most: a reader can't point at more.
 MOST_NAMED = 1500
 
@@ -60,18 +62,28 @@ def read_evidence(session: Session, listing: Listing) -> Evidence:
     )
 
 
-def chart_of(session: Session, evidence: Evidence, window: Window | None = None) -> dict[str, Any]:
+def chart_of(
+    session: Session,
+    evidence: Evidence,
+    window: Window | None = None,
+    *,
+    most_levels: int | None = None,
+) -> dict[str, Any]:
     """Return the object of ``GET /bisections/{id}/chart``.
 
     Args:
         window: only the points of this part; levels and the rest are always whole.
+        most_levels: of more measured commits, only some, evenly; None: all.
     """
     row, axis = evidence.row, evidence.axis
     belief, verdict = row.belief or {}, row.verdict or {}
     points, left_out = _points(session, evidence, window)
     hosts = sorted({point.host for point in points})
     levels = sorted((int(at), *level) for at, level in (belief.get("levels") or {}).items())
-    strip = belief.get("step_probability") or []
+    if most_levels is not None:
+        levels = levels[:: -(-len(levels) // most_levels) or 1]
+    # What is less probable than can be drawn is left out.
+    strip = [each for each in belief.get("step_probability") or [] if each[1] >= LEAST_SHARE]
     return {
         "unit": str(row.benchmark.get("unit", "")),
         "better": str(row.benchmark.get("better", "higher")),

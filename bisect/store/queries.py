@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, String, and_, cast, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from perfbisect.core.states import BisectionState, FailureKind, Outcome, Purpose, WorkState
+from perfbisect.core.states import FailureKind, Purpose, WorkState
 from perfbisect.errors import NotFoundError
 from perfbisect.store.axis_benchmarks import benchmark_at
 from perfbisect.store.tables import (
@@ -72,57 +72,12 @@ class Listing:
         return f"{published.get('package', '')} at {published.get('index', '')}"
 
 
-@dataclass(frozen=True, slots=True)
-class BisectionFilter:
-    """Which bisections are wanted; empty fields do not filter."""
-
-    state: BisectionState | None = None
-    outcome: Outcome | None = None
-    #: Name of the repository.
-    repository: str | None = None
-    #: Words found in ends, benchmark, recipe, requester, repository or verdict.
-    q: str | None = None
-
-
 _LAST_POSITION = (
     select(func.max(CandidateRow.position))
     .where(CandidateRow.bisection_id == BisectionRow.id)
     .correlate(BisectionRow)
     .scalar_subquery()
 )
-
-
-def list_bisections(
-    session: Session, wanted: BisectionFilter, *, before: str | None, limit: int
-) -> tuple[list[Listing], bool]:
-    """Return the newest bisections with an id below ``before``, and whether there are more."""
-    query = (
-        select(BisectionRow, RepositoryRow, _LAST_POSITION)
-        .join(RepositoryRow, RepositoryRow.id == BisectionRow.repository_id, isouter=True)
-        .order_by(BisectionRow.id.desc())
-        .limit(limit + 1)
-    )
-    if before is not None:
-        query = query.where(BisectionRow.id < before)
-    if wanted.state is not None:
-        query = query.where(BisectionRow.state == wanted.state)
-    if wanted.outcome is not None:
-        query = query.where(BisectionRow.outcome == wanted.outcome)
-    if wanted.repository:
-        query = query.where(RepositoryRow.name == wanted.repository)
-    for word in (wanted.q or "").split():
-        columns = (
-            BisectionRow.id,
-            BisectionRow.good_sha,
-            BisectionRow.bad_sha,
-            BisectionRow.requested_by,
-            func.coalesce(RepositoryRow.name, ""),
-            cast(BisectionRow.request, String),
-            cast(BisectionRow.verdict, String),
-        )
-        query = query.where(or_(*(column.icontains(word, autoescape=True) for column in columns)))
-    rows = [Listing(*row) for row in session.execute(query)]
-    return cut(rows, limit)
 
 
 def get_bisection(session: Session, bisection_id: str) -> Listing:
@@ -207,15 +162,17 @@ class PointCounts:
 def count_axis_points(session: Session, row: BisectionRow) -> dict[str, PointCounts]:
     """Return how many points each tree of an axis has, whoever measured them."""
     query = (
-        select(
-            PointRow.tree,
-            func.count().filter(PointRow.rejected == ""),
-            func.count().filter(PointRow.rejected != ""),
-        )
+        select(PointRow.tree, func.count())
         .where(_speaks_for(row), PointRow.tree.in_(_trees(row.id)))
         .group_by(PointRow.tree)
     )
-    return {tree: PointCounts(good, bad) for tree, good, bad in session.execute(query)}
+    # Apart, so that both are read from indices alone: there may be many points, and few rejected.
+    few = session.execute(query.where(PointRow.rejected != ""))
+    rejected = {tree: count for tree, count in few}  # noqa: C416 - rows are no pairs to mypy
+    return {
+        tree: PointCounts(count - rejected.get(tree, 0), rejected.get(tree, 0))
+        for tree, count in session.execute(query)
+    }
 
 
 def axis_values(
@@ -322,18 +279,23 @@ def count_work(session: Session, row: BisectionRow) -> tuple[int, int]:
 
 def broken_positions(session: Session, row: BisectionRow, axis: Axis) -> list[int]:
     """Return positions that do not build, or whose wheel does not run, for good."""
-    builds = select(BuildRow.tree, BuildRow.state).where(
-        BuildRow.recipe_digest == row.recipe_digest,
-        BuildRow.tree.in_(_trees(row.id)),
-        or_(BuildRow.failure_kind == FailureKind.PERMANENT, BuildRow.state == WorkState.SUCCEEDED),
+    mine = and_(BuildRow.recipe_digest == row.recipe_digest, BuildRow.tree.in_(_trees(row.id)))
+    failed = set(
+        session.scalars(
+            select(BuildRow.tree).where(mine, BuildRow.failure_kind == FailureKind.PERMANENT)
+        )
     )
-    found = session.execute(builds).all()
-    built = {tree for tree, state in found if state is WorkState.SUCCEEDED}
-    broken = {axis.position_of_tree[tree] for tree, _ in found if tree not in built}
+    built = select(BuildRow.tree).where(
+        BuildRow.recipe_digest == row.recipe_digest,
+        BuildRow.tree.in_(failed),
+        BuildRow.state == WorkState.SUCCEEDED,
+    )
+    if failed:
+        failed -= set(session.scalars(built))
     runs = select(RunRow.position).where(
         RunRow.bisection_id == row.id, RunRow.failure_kind == FailureKind.PERMANENT
     )
-    return sorted(broken | set(session.scalars(runs)))
+    return sorted({axis.position_of_tree[tree] for tree in failed} | set(session.scalars(runs)))
 
 
 def decisions_of(
@@ -369,12 +331,6 @@ def last_event_id(session: Session, bisection_id: str) -> int:
         session.scalar(select(func.max(EventRow.id)).where(EventRow.bisection_id == bisection_id))
         or 0
     )
-
-
-def is_finished(session: Session, bisection_id: str) -> bool:
-    """Return whether a bisection has its final verdict (or does not exist any more)."""
-    state = session.scalar(select(BisectionRow.state).where(BisectionRow.id == bisection_id))
-    return state is None or state == BisectionState.FINISHED
 
 
 def get_build(session: Session, build_id: str) -> BuildRow:

@@ -103,6 +103,9 @@ BigId = BigInteger().with_variant(Integer, "sqlite")
 
 #: States in which a build or a run is under way.
 _ACTIVE = text("state IN ('queued', 'running')")
+#: Work that failed, and points that do not count: few of many.
+_FAILED = text("failure_kind IS NOT NULL")
+_REJECTED = text("rejected <> ''")
 
 
 class RepositoryRow(Base):
@@ -343,7 +346,8 @@ class RunRow(Base):
 
     __tablename__ = "runs"
     __table_args__ = (
-        Index("ix_runs_bisection_id", "bisection_id"),
+        Index("ix_runs_bisection_id_id", "bisection_id", "id"),
+        Index("ix_runs_failed", "bisection_id", sqlite_where=_FAILED, postgresql_where=_FAILED),
         Index("ix_runs_wheel_id_benchmark_digest", "wheel_id", "benchmark_digest"),
     )
 
@@ -380,6 +384,16 @@ class PointRow(Base):
     __table_args__ = (
         Index("ix_points_benchmark_digest_tree", "benchmark_digest", "tree"),
         Index("ix_points_bisection_id_measured_at", "bisection_id", "measured_at"),
+        # Charts count the points of every tree of an axis.
+        Index("ix_points_axis", "benchmark_digest", "recipe_digest", "tree"),
+        Index(
+            "ix_points_rejected",
+            "benchmark_digest",
+            "recipe_digest",
+            "tree",
+            sqlite_where=_REJECTED,
+            postgresql_where=_REJECTED,
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)

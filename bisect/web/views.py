@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from perfbisect.store import queries
 from perfbisect.store.queries import Axis, Listing, PointCounts
 from perfbisect.store.tables import BuildRow, CandidateRow, DecisionRow, PointRow, RunRow
 from perfbisect.web.form_values import form_address
-from perfbisect.web.plot import Plot, plot_of
+from perfbisect.web.plot import MAX_LEVELS, Plot, plot_of
 from perfbisect.web.remaining import seconds_left
 
 #: Rows of each table on the page at most; the API has them all.
-DECISIONS = 300
-WORKS = 200
-MEASURED = 400
+DECISIONS = 200
+WORKS = 80
+MEASURED = 240
 #: Positions on both sides of a step that are shown even where there are too many.
 AROUND_STEPS = 15
 
@@ -188,9 +188,10 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
     runs = queries.runs_of(session, bisection_id, newest=WORKS)
     decisions, more = queries.decisions_of(session, bisection_id, limit=DECISIONS)
     verdict = present.verdict_of(listing)
-    chart = chart_of(session, evidence)
-    measured = measured_commits(evidence)
-    ends = [end for each in measured for end in (each.low, each.high) if end is not None]
+    chart = chart_of(session, evidence, most_levels=MAX_LEVELS)
+    last = max(len(axis.candidates) - 1, 0)
+    positions = measured_positions(evidence)
+    levels = ((row.belief or {}).get("levels") or {}).values()
     build_works = [build_work(build, axis, bisection_id) for build in builds]
     run_works = [run_work(run, axis) for run in runs]
     left = None
@@ -202,13 +203,16 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
         tone=tone_of(verdict),
         change=present.change_of(verdict),
         state=row.state,
-        last=max(len(axis.candidates) - 1, 0),
+        last=last,
         plot=plot_of(chart),
         chart=chart,
-        measured=fewer(measured, chart["steps"]),
-        all_measured=len(measured),
+        measured=measured_commits(evidence, fewer(positions, chart["steps"], last)),
+        all_measured=len(positions),
         work_counts=queries.count_work(session, row),
-        span=(min(ends, default=0.0), max(ends, default=0.0)),
+        span=(
+            min((low for _, low, _ in levels), default=0.0),
+            max((high for _, _, high in levels), default=0.0),
+        ),
         decisions=decisions,
         more_decisions=more,
         builds=build_works,
@@ -223,19 +227,25 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
     )
 
 
-def measured_commits(evidence: Evidence) -> list[MeasuredCommit]:
-    """Return commits with points, and those that do not build, in order of the axis."""
+def measured_commits(
+    evidence: Evidence, wanted: Collection[int] | None = None
+) -> list[MeasuredCommit]:
+    """Return commits with points, and those that do not build, in order of the axis.
+
+    Args:
+        wanted: only these positions; None: all.
+    """
     row, axis = evidence.row, evidence.axis
     belief = row.belief or {}
-    levels = {int(at): level for at, level in (belief.get("levels") or {}).items()}
+    levels = belief.get("levels") or {}
     probability = {int(at): share for at, share in belief.get("step_probability") or []}
     counted = {axis.position_of_tree[tree]: count for tree, count in evidence.counts.items()}
     broken = set(evidence.broken)
     roles = _roles(row.verdict or {}, len(axis.candidates) - 1)
     rows = []
-    for at in sorted({*counted, *broken}):
+    for at in sorted({*counted, *broken} if wanted is None else wanted):
         count = counted.get(at, PointCounts())
-        mean, low, high = levels.get(at, (None, None, None))
+        mean, low, high = levels.get(str(at), (None, None, None))
         rows.append(
             MeasuredCommit(
                 position=at,
@@ -254,18 +264,24 @@ def measured_commits(evidence: Evidence) -> list[MeasuredCommit]:
     return rows
 
 
-def fewer(rows: list[MeasuredCommit], steps: list[dict[str, Any]]) -> list[MeasuredCommit]:
-    """Return the rows that matter: around the steps and the ends, and evenly in between."""
-    if len(rows) <= MEASURED:
-        return rows
+def measured_positions(evidence: Evidence) -> list[int]:
+    """Return the positions with points, and those that do not build."""
+    place = evidence.axis.position_of_tree
+    return sorted({*(place[tree] for tree in evidence.counts), *evidence.broken})
+
+
+def fewer(positions: list[int], steps: list[dict[str, Any]], last: int) -> list[int]:
+    """Return the positions that matter: around the steps and the ends, and evenly in between."""
+    if len(positions) <= MEASURED:
+        return positions
     places = [int(step["position"]) for step in steps if step["position"] is not None]
-    stride = -(-len(rows) // (MEASURED // 2))
+    stride = -(-len(positions) // (MEASURED // 2))
     return [
-        row
-        for index, row in enumerate(rows)
-        if row.role in ("good end", "bad end")
+        at
+        for index, at in enumerate(positions)
+        if at in (0, last)
         or index % stride == 0
-        or any(abs(row.position - place) <= AROUND_STEPS for place in places)
+        or any(abs(at - place) <= AROUND_STEPS for place in places)
     ]
 
 

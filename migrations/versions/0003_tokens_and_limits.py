@@ -65,15 +65,47 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("once", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_once_created_at"), ["created_at"], unique=False)
-    # Lists filter by who asked, pages follow the events of an experiment.
+    _index_evidence()
+    # Lists filter by who asked.
     with op.batch_alter_table("bisections", schema=None) as batch_op:
         batch_op.create_index("ix_bisections_requested_by", ["requested_by"], unique=False)
     with op.batch_alter_table("experiments", schema=None) as batch_op:
         batch_op.create_index("ix_experiments_requested_by", ["requested_by"], unique=False)
 
 
+def _index_evidence() -> None:
+    """Make what the page of a bisection reads be read from indices alone."""
+    with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.drop_index("ix_runs_bisection_id")
+        batch_op.create_index("ix_runs_bisection_id_id", ["bisection_id", "id"], unique=False)
+        batch_op.create_index(
+            "ix_runs_failed",
+            ["bisection_id"],
+            unique=False,
+            sqlite_where=sa.text("failure_kind IS NOT NULL"),
+            postgresql_where=sa.text("failure_kind IS NOT NULL"),
+        )
+    columns = ["benchmark_digest", "recipe_digest", "tree"]
+    with op.batch_alter_table("points", schema=None) as batch_op:
+        batch_op.create_index("ix_points_axis", columns, unique=False)
+        batch_op.create_index(
+            "ix_points_rejected",
+            columns,
+            unique=False,
+            sqlite_where=sa.text("rejected <> ''"),
+            postgresql_where=sa.text("rejected <> ''"),
+        )
+
+
 def downgrade() -> None:
     """Undo."""
+    with op.batch_alter_table("points", schema=None) as batch_op:
+        batch_op.drop_index("ix_points_rejected")
+        batch_op.drop_index("ix_points_axis")
+    with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.drop_index("ix_runs_failed")
+        batch_op.drop_index("ix_runs_bisection_id_id")
+        batch_op.create_index("ix_runs_bisection_id", ["bisection_id"], unique=False)
     with op.batch_alter_table("experiments", schema=None) as batch_op:
         batch_op.drop_index("ix_experiments_requested_by")
     with op.batch_alter_table("bisections", schema=None) as batch_op:
