@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
-from tests.helpers.conducting import make_conductor
+from tests.helpers.conducting import make_conductor, open_services
 from tests.helpers.package_index import FakeIndex, serving
 from tests.helpers.published import Shelf, months
 from tests.helpers.repositories import Workshop
 
 from perfbisect.errors import BadInputError, NotFoundError
+from perfbisect.ports import CancelToken, Failure, RunRequest, RunSuccess
 from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.settings import Settings
@@ -220,6 +221,55 @@ def test_a_pinned_companion_is_the_same_everywhere(
     assert verdict["outcome"] == "not_reproduced", verdict
     assert verdict["companions"] is None
     assert set.union(*commits_of_points(services).values()) == {garden.shas[1]}
+
+
+class Halving:
+    """Measures a built wheel by the commit of its companion: half from the fifth on."""
+
+    def __init__(self, garden: Garden) -> None:
+        self._slow = set(garden.shas[5:])
+
+    def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
+        (companion,) = request.companions
+        value = 50.0 if companion.commit in self._slow else 100.0
+        told = {"models": {"repository": companion.repository, "commit": companion.commit}}
+        return RunSuccess(value, (value,), 0.0, {"companions": told})
+
+
+def test_a_wheel_that_was_built_serves_too(garden: Garden, tmp_path: Path) -> None:
+    """A revision that a recipe has built is the wheel for all commits; any other is refused."""
+    own = PROJECT.format(
+        name="moving", repository=garden.path, commit='follow = "master"', since=garden.shas[3]
+    )
+    services = open_services(tmp_path)
+    with (tmp_path / "perfbisect.toml").open("a") as project:
+        project.write(own)
+    (tmp_path / "bench.py").write_text(BENCH)
+    main = Workshop(tmp_path / "main")
+    main.wait_until(START)
+    commits = [main.commit(f"{number}", {"a.txt": f"{number}"}) for number in range(3)]
+    origin = {"package": None, "repository": str(main.path), "recipe": "scripted"}
+    builder = ScriptedBuilder()
+
+    def conduct(**fields: Any) -> dict[str, Any]:
+        bisection_id = ask(services, tmp_path, **origin, **fields)
+        conductor = make_conductor(services, builder, Halving(garden), tmp_path)
+        conductor.conduct_until_finished(bisection_id)
+        conductor.stop()
+        with services.database.read() as session:
+            return dict(session.get_one(BisectionRow, bisection_id).verdict or {})
+
+    ends = {"good": garden.shas[0], "bad": garden.shas[7], "bisect_companion": "models"}
+    with pytest.raises(BadInputError, match="'scripted' has not built"):
+        conduct(**ends, at=commits[2])
+    first = conduct(good=commits[0], bad=commits[2])
+    assert first["outcome"] == "not_reproduced"
+    built = len(builder.requests)
+    verdict = conduct(**ends, at=commits[2][:10])
+    assert [each["commits"] for each in verdict["culprits"]] == [[garden.shas[5]]]
+    assert verdict["builds"] == 0
+    assert len(builder.requests) == built
+    services.close()
 
 
 def test_what_can_not_be_is_said_before_anything_runs(
