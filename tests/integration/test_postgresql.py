@@ -8,12 +8,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, select, text
+from tests.helpers.alerting import scene
 
+from perfbisect.alerting.desk import Desk
+from perfbisect.alerts import raise_alert
+from perfbisect.core.alert_states import AlertState
+from perfbisect.routers.alert_submission import AlertSubmitter
+from perfbisect.store.alert_tables import AlertRow
 from perfbisect.store.database import (
     Database,
     alembic_config,
@@ -21,7 +28,7 @@ from perfbisect.store.database import (
     open_database,
     upgrade,
 )
-from perfbisect.store.tables import Base
+from perfbisect.store.tables import Base, BisectionRow
 
 
 def _programs() -> Path | None:
@@ -122,3 +129,32 @@ def test_upgrades_at_the_same_time(url: str) -> None:
     database = Database(url)
     check_schema(database)
     database.close()
+
+
+def test_alerts_told_at_once_to_two_desks(url: str, tmp_path: Path) -> None:
+    """Eight senders tell twelve alerts of one range five times each while two desks look: each
+    notice counts, and there is one bisection."""
+    with scene(tmp_path, {"strong": {12: 0.5}}, working=False, database_url=url) as here:
+        desks = [here.desk, Desk(here.services, AlertSubmitter(here.services))]
+        signals = [here.signal("strong", fingerprint=f"f{number}") for number in range(12)]
+
+        def told(number: int) -> str:
+            return raise_alert(here.services, signals[number % len(signals)])
+
+        def looked(number: int) -> None:
+            for _ in range(8):
+                desks[number].look()
+
+        with ThreadPoolExecutor(10) as pool:
+            looking = [pool.submit(looked, number) for number in range(len(desks))]
+            ids = list(pool.map(told, range(60)))
+            for each in looking:
+                each.result()
+        here.desk.look()
+        with here.services.database.read() as session:
+            alerts = session.scalars(select(AlertRow)).all()
+            bisections = session.scalars(select(BisectionRow.id)).all()
+    assert len(set(ids)) == len(alerts) == 12
+    assert sum(row.notices for row in alerts) == 60
+    assert {row.state for row in alerts} == {AlertState.BISECTING}
+    assert len(bisections) == 1
