@@ -298,6 +298,7 @@ def _write_proof(session: Session, bisection_id: str, answer: dict[str, Any]) ->
         "experiment": answer["id"],
         "state": BisectionState.FINISHED,
         "outcome": answer["outcome"],
+        **{key: answer[key] for key in ("builds", "runs", "seconds")},
     }
     verdict = {**row.verdict, "culprits": culprits, "proof": proof}
     row.verdict = {**verdict, "sentence": report.sentence(verdict)}

@@ -79,15 +79,19 @@ def ends_swapped(facts: Facts, belief: Belief) -> Finish:
     return Finish(Outcome.FAILED, text, "ends_swapped")
 
 
-def threshold_outside(belief: Belief) -> Finish:
+def threshold_outside(facts: Facts, belief: Belief) -> Finish:
     """No level between the ends can cross the threshold."""
     assert belief.first is not None
     assert belief.last is not None
     assert belief.threshold is not None
+    low, high = sorted((belief.first.mean, belief.last.mean))
+    good = belief.last.mean if facts.policy.find is Find.FIX else belief.first.mean
     return Finish(
         Outcome.FAILED,
         f"the threshold {number(belief.threshold)} is not between the ends: "
-        f"{number(belief.first.mean)} at the earlier, {number(belief.last.mean)} at the later",
+        f"{number(belief.first.mean)} at the earlier, {number(belief.last.mean)} at the later; "
+        f"set threshold (--threshold) between {number(low)} and {number(high)}, which is "
+        f"{low / good:.0%} to {high / good:.0%} of the good end, or leave it out: the midpoint",
         "threshold_outside_ends",
     )
 

@@ -118,7 +118,7 @@ def _with_ends(
         hopeless = _hopeless(situation, inference, ends)
         return (hopeless,) if hopeless else _anchor_runs(situation)
     if ends.verdict is Ends.WORSE and _threshold_is_outside(situation.facts, inference):
-        return (endings.threshold_outside(belief),)
+        return (endings.threshold_outside(situation.facts, belief),)
     hopeless = _hopeless(situation, inference, ends)
     if hopeless and not inside:
         return (hopeless,)

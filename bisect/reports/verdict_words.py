@@ -238,12 +238,20 @@ def ends_line(verdict: Verdict) -> str:
 
 
 def cost_line(verdict: Verdict) -> str:
-    """Return what the answer cost: ``9 builds, 31 runs, 2m``."""
+    """Return what the answer cost, ``9 builds, 31 runs, 2m``, and what its proof cost besides."""
+    proof = verdict.get("proof") or {}
+    parts = [_cost(verdict)]
+    if proof.get("runs") is not None:
+        parts.append(f"and the proof {_cost(proof)}")
+    return "; ".join(parts)
+
+
+def _cost(told: Mapping[str, Any]) -> str:
     return ", ".join(
         (
-            plural(int(verdict.get("builds") or 0), "build"),
-            plural(int(verdict.get("runs") or 0), "run"),
-            format_duration(float(verdict.get("seconds") or 0.0)),
+            plural(int(told.get("builds") or 0), "build"),
+            plural(int(told.get("runs") or 0), "run"),
+            format_duration(float(told.get("seconds") or 0.0)),
         )
     )
 

@@ -59,6 +59,8 @@ def test_a_culprit_is_proven_by_revert_and_pick(services: Services, tmp_path: Pa
     assert culprit["proof"]["revert"]["change"] == pytest.approx(1.0, abs=0.1)
     assert culprit["proof"]["pick"]["change"] == pytest.approx(-0.5, abs=0.05)
     assert verdict["proof"]["outcome"] == "answered"
+    assert verdict["proof"]["builds"] == 2
+    assert verdict["proof"]["runs"] >= 8
     with services.database.read() as session:
         kinds = session.scalars(select(ExperimentRow.kind)).all()
         arms = session.scalars(select(ArmRow).order_by(ArmRow.position)).all()

@@ -50,6 +50,17 @@ def verdict(**changes: Any) -> dict[str, Any]:
     }
 
 
+def test_the_cost_is_told_with_that_of_the_proof() -> None:
+    """The search's builds and runs, and once the proof has ended its own beside them."""
+    assert report.cost_line(verdict()) == "9 builds, 31 runs, 2m"
+    waiting = {"experiment": "01X", "state": "queued"}
+    assert report.cost_line(verdict(proof=waiting)) == "9 builds, 31 runs, 2m"
+    proof = {"experiment": "01X", "state": "finished", "builds": 1, "runs": 12, "seconds": 40.2}
+    assert report.cost_line(verdict(proof=proof)) == (
+        "9 builds, 31 runs, 2m; and the proof 1 build, 12 runs, 40s"
+    )
+
+
 def test_sentence_of_one_culprit() -> None:
     """One culprit's sentence has its name, subject, sizes, interval, proof and probability."""
     assert report.sentence(verdict()) == (

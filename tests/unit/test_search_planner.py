@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -119,10 +120,19 @@ def test_looking_for_a_fix_wants_the_later_end_to_be_better() -> None:
      Policy(threshold_share=0.5, find=Find.FIRST)],
 )  # fmt: skip
 def test_a_threshold_outside_the_ends_is_refused_with_both(policy: Policy) -> None:
-    """No crossing can exist, and the message shows both anchors."""
+    """No crossing can exist; the message shows both anchors, the option and its values."""
     found = _finish(plan(_facts(policy=policy, observations=_ends(1000.0, 700.0))))
     assert (found.outcome, found.code) == (Outcome.FAILED, "threshold_outside_ends")
     assert "at the earlier" in found.reason
+    words = r"\(--threshold\) between ([\d,.]+) and ([\d,.]+), which is (\d+)%"
+    range_of = re.search(words, found.reason)
+    assert range_of is not None
+    low, high, share = (float(each.replace(",", "")) for each in range_of.groups())
+    assert (low, high, share) == (
+        pytest.approx(700, rel=0.02),
+        pytest.approx(1000, rel=0.02),
+        pytest.approx(70, abs=2),
+    )
 
 
 def test_lower_is_better_turns_everything_around() -> None:
