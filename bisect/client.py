@@ -23,6 +23,10 @@ from perfbisect.errors import (
 
 #: Seconds without a byte after which an event stream counts as broken; servers ping every 15.
 STREAM_SILENCE = 60.0
+#: Seconds that a submission may take: the server waits for a mirror that is being made.
+SUBMIT_TIMEOUT = 60.0
+#: Seconds between two tries to submit.
+RETRY = 5.0
 #: Seconds to wait before a broken stream is opened again, doubling up to the last.
 RECONNECT_FIRST, RECONNECT_LAST = 0.5, 15.0
 
@@ -97,9 +101,32 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def submit(self, request: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Submit a bisection; the same key with the same request gives the same bisection."""
-        return self._json("POST", "/bisections", json=request, headers={"Idempotency-Key": key})
+    def submit(
+        self,
+        request: Mapping[str, Any],
+        key: str,
+        *,
+        patience: float = 0.0,
+        waiting: Callable[[str], None] = lambda message: None,
+    ) -> dict[str, Any]:
+        """Submit a bisection; the same key with the same request gives the same bisection.
+
+        Args:
+            patience: seconds to go on asking while the server still mirrors the repository.
+            waiting: is told why, each time.
+        """
+        headers = {"Idempotency-Key": key}
+        while True:
+            try:
+                return self._json(
+                    "POST", "/bisections", json=request, headers=headers, timeout=SUBMIT_TIMEOUT
+                )
+            except TransientError as error:
+                if error.field != "repository" or patience <= 0:
+                    raise
+                waiting(error.message)
+            self._sleep(RETRY)
+            patience -= RETRY
 
     def get(self, bisection_id: str) -> dict[str, Any]:
         """Return the verdict as far as it is known."""
@@ -227,7 +254,7 @@ def error_of(response: httpx.Response) -> PerfbisectError:
     message = str(problem.get("detail") or f"HTTP {response.status_code} from {response.url}")
     status = response.status_code
     fallback: type[PerfbisectError] = BadInputError if status < 500 else InternalError
-    kind = TransientError if status in (502, 503, 504) else _ERRORS.get(status, fallback)
+    kind = TransientError if status in (429, 502, 503, 504) else _ERRORS.get(status, fallback)
     return kind(message, field=str(problem.get("field") or ""))
 
 

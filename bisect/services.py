@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import select
@@ -17,6 +17,7 @@ from perfbisect.errors import (
     PerfbisectError,
     TransientError,
 )
+from perfbisect.mirror_keeper import MirrorKeeper
 from perfbisect.settings import Settings
 from perfbisect.store import bisections
 from perfbisect.store.artifacts import FsspecArtifactStore
@@ -32,6 +33,7 @@ class Services:
     settings: Settings
     database: Database
     artifacts: FsspecArtifactStore
+    mirrors: MirrorKeeper = field(default_factory=MirrorKeeper)
 
     @classmethod
     def open(cls, settings: Settings) -> Services:
@@ -59,7 +61,8 @@ class Services:
         return cls(settings, open_database(settings.url), artifacts)
 
     def close(self) -> None:
-        """Close the database."""
+        """End what goes on in the background, and close the database."""
+        self.mirrors.stop()
         self.database.close()
 
 

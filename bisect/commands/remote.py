@@ -31,6 +31,8 @@ TokenFile = Annotated[
 ]
 BisectionId = Annotated[str, typer.Argument(metavar="ID", help="Id of a bisection.")]
 
+#: Seconds that ``submit`` goes on asking while the server mirrors a repository.
+PATIENCE = 3600.0
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 
@@ -127,7 +129,12 @@ def submit(
         prereleases=prereleases,
     )
     with make_client(server, token_file) as client:
-        verdict = client.submit(request.model_dump(mode="json"), key or str(ULID()))
+        verdict = client.submit(
+            request.model_dump(mode="json"),
+            key or str(ULID()),
+            patience=PATIENCE,
+            waiting=options.say,
+        )
         if wait:
             _finish(_follow(client, str(verdict["id"])), as_json)
     if as_json:

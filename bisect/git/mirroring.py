@@ -228,6 +228,11 @@ def _note(mirror: Path) -> Path:
     return mirror.with_name(f"{mirror.name}.running")
 
 
+def stop_update(path: Path) -> None:
+    """End the git process that updates a mirror; whoever waits for it is told that it failed."""
+    _end_orphan(path)
+
+
 def _end_orphan(mirror: Path) -> None:
     """End the git process of a killed predecessor, which may still write into the mirror."""
     note = _note(mirror)

@@ -8,9 +8,10 @@ from packaging.utils import canonicalize_name
 from sqlalchemy.exc import IntegrityError
 
 from perfbisect.errors import BadInputError, NotFoundError
+from perfbisect.git.source import parse_source
 from perfbisect.request_models import BisectionRequest, ExperimentRequest
 from perfbisect.routers.access import check_quota, record
-from perfbisect.services import Services
+from perfbisect.services import Services, known_repository
 from perfbisect.store.access import Caller, own_key
 from perfbisect.store.catalogue import find_repository
 from perfbisect.submission import submit
@@ -53,13 +54,20 @@ def admit(
 
 
 def check_request(services: Services, request: BisectionRequest | ExperimentRequest) -> None:
-    """Refuse what may not be submitted this way.
+    """Refuse what may not be submitted this way, and see to it that its repository is here.
 
     Raises:
         BadInputError: naming the field and what would be right.
+        TransientError: the repository is being mirrored, or can't be read now.
     """
     check_text(request.model_dump(mode="json"))
     check_names(services, request)
+    if request.repository is not None:
+        settings = services.settings
+        known = known_repository(services, request.repository)
+        named = known.url if known is not None else request.repository
+        url = parse_source(named, allow_local=True).url
+        services.mirrors.require(url, settings.mirrors_dir, wait=settings.mirror_wait)
 
 
 def submitted_once(submitted: Callable[[], str], idempotency_key: str | None) -> str:
