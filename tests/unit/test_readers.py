@@ -271,6 +271,13 @@ def test_tf_cnn_benchmarks() -> None:
     assert reading.values == (360.2, 358.9, 358.1, 357.8)
 
 
+def test_what_tf_cnn_benchmarks_really_wrote() -> None:
+    """The total is the value; the seven running means are kept beside it."""
+    reading = read(Metric(reader=ReaderKind.TF_CNN_BENCHMARKS), sample("tf-cnn-benchmarks-cpu.log"))
+    assert reading.value == 119.16
+    assert reading.values == (40.2, 82.0, 66.6, 81.3, 94.5, 104.5, 119.6)
+
+
 def test_tf_cnn_benchmarks_without_its_total() -> None:
     """A run that ended early has no total, and so no value."""
     text = sample("tf-cnn-benchmarks.log").replace("total images", "images")
