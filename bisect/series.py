@@ -44,6 +44,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from perfbisect.core.series_states import ChangeState
@@ -106,6 +107,21 @@ def record_points(
         BadInputError: the name or the definition can't be right.
         ConflictError: a point of that night, version and host is there with another value.
     """
+    try:
+        return _record(services, name, points, source, definition, idempotency_key)
+    except IntegrityError:
+        # Somebody sent the same at the same time and was first: now it is there.
+        return _record(services, name, points, source, definition, idempotency_key)
+
+
+def _record(
+    services: Services,
+    name: str,
+    points: Sequence[NightPoint],
+    source: str,
+    definition: SeriesDefinition | None,
+    idempotency_key: str | None,
+) -> dict[str, Any]:
     with services.database.read() as session:
         known = session.scalar(select(SeriesRow.id).where(SeriesRow.name == name))
     if definition is not None or known is None:
@@ -136,7 +152,10 @@ def advance(services: Services, moment: datetime | None = None) -> int:
     done = start_due_nights(services, moment or now())
     done += collect_nights(services)
     done += search(services)
-    return done + advance_changes(services)
+    # What is confirmed now can be announced now.
+    while steps := advance_changes(services):
+        done += steps
+    return done
 
 
 def change_of(services: Services, change_id: str) -> Change:

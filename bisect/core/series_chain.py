@@ -31,8 +31,8 @@ BESIDE = 3
 #: What is left of the outliers' share where a night was measured again.
 UNTOLD = 1e-6
 #: Standard deviation of the drift in one night, in noise scales, with its prior.
-DRIFTS = (0.0, 0.06, 0.18)
-DRIFT_PRIOR = (0.6, 0.25, 0.15)
+DRIFTS = (0.0, 0.07, 0.16)
+DRIFT_PRIOR = (0.5, 0.28, 0.22)
 
 
 @dataclass(frozen=True, slots=True)

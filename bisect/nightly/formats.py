@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
@@ -29,6 +30,7 @@ class PointFormat(StrEnum):
     PYTEST_BENCHMARK = "pytest-benchmark"
 
 
+_SHA = re.compile(r"[0-9a-fA-F]{7,64}")
 #: Columns of a CSV file; any other is the commit of the repository it names.
 CSV_COLUMNS = ("night", "value", "version", "host", "runs", "measured_at")
 
@@ -150,14 +152,16 @@ def _pytest_benchmark(
             f"datetime = {moment!r:.80}: the document tells no day; send ?night=YYYY-MM-DD",
             field="datetime",
         )
-    sha, project = commit.get("id"), str(commit.get("project") or "")
+    told, project = str(commit.get("id") or ""), str(commit.get("project") or "")
+    # Outside a repository it says "unversioned" or "unknown".
+    sha = told if _SHA.fullmatch(told) else ""
     ranked = sorted(values)
     data = {
         "night": day,
         # The rounds of one process are no runs of their own.
         "value": ranked[len(ranked) // 2],
-        "commits": {project: sha} if project and isinstance(sha, str) and sha != "unknown" else {},
-        "version": str(sha)[:12] if isinstance(sha, str) and sha != "unknown" else "",
+        "commits": {project: sha} if project and sha else {},
+        "version": sha[:12],
         "host": str(machine.get("node") or ""),
         "measured_at": measured,
     }

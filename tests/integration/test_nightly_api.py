@@ -1,0 +1,218 @@
+"""Nightly series by API and command line: points in, once however often, mistakes named."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from tests.helpers.command_line import call
+from tests.helpers.serving import API, client_of, opened, settings_in, shown_app
+
+from perfbisect import series
+from perfbisect.services import Services
+
+READERS = Path(__file__).resolve().parents[1] / "data" / "readers"
+FIRST = date(2019, 7, 1)
+
+
+@dataclass
+class Site:
+    client: TestClient
+    services: Services
+
+    def post(self, name: str, body: object, status: int = 200, **options: Any) -> Any:
+        answer = self.client.post(f"{API}/nightly/{name}/points", json=body, **options)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def get(self, path: str, status: int = 200) -> Any:
+        answer = self.client.get(f"{API}/nightly{path}")
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "perfbisect.toml").write_text("")
+    settings = settings_in(tmp_path, project_dir=tmp_path)
+    with client_of(shown_app(settings)) as client, opened(settings) as services:
+        yield Site(client, services)
+
+
+def drop(nights: int, at: int) -> list[dict[str, Any]]:
+    """Return nights of 9,000 images/s, from ``at`` on of 7,600, with 1% noise."""
+    random = np.random.default_rng(11)
+    return [
+        {
+            "night": str(FIRST + timedelta(days=night)),
+            "value": (9000.0 if night < at else 7600.0) * math.exp(0.01 * random.standard_normal()),
+        }
+        for night in range(nights)
+    ]
+
+
+def test_points_are_stored_once(site: Site) -> None:
+    """The same points again are known, one by one and in bulk; the others of a delivery are new."""
+    point = {"night": "2019-09-14", "values": [1.0, 3.0, 2.0], "host": "gpu-1"}
+    assert site.post("a", point)["added"] == 1
+    assert site.post("a", point) | {"first": None, "last": None} == {
+        "series": "a", "added": 0, "known": 1, "first": None, "last": None,
+    }  # fmt: skip
+    both = site.post("a", {"points": [point, {**point, "host": "gpu-2"}]})
+    assert (both["added"], both["known"]) == (1, 1)
+    items = site.get("/a/points")["items"]
+    assert {(item["host"], item["value"], item["runs"]) for item in items} == {
+        ("gpu-1", 2.0, 3),
+        ("gpu-2", 2.0, 3),
+    }
+
+
+def test_a_point_is_never_rewritten(site: Site) -> None:
+    """Another value for a night is refused by name of point and field, and nothing is stored."""
+    site.post("a", {"night": "2019-09-14", "value": 5.0})
+    body = [{"night": "2019-09-15", "value": 5.0}, {"night": "2019-09-14", "value": 6.0}]
+    problem = site.post("a", body, 409)
+    assert "points[1].value" in problem["detail"]
+    assert "night 2019-09-14" in problem["detail"]
+    assert site.get("/a")["nights"] == 1
+
+
+def test_a_key_gives_the_same_answer(site: Site) -> None:
+    """An Idempotency-Key answers a repetition alike, and refuses other points."""
+    headers = {"Idempotency-Key": "night-1"}
+    point = {"night": "2019-09-14", "value": 5.0}
+    first = site.post("a", point, headers=headers)
+    assert site.post("a", point, headers=headers) == first
+    site.post("a", {**point, "value": 6.0}, 409, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ([{"night": "2019-09-14", "value": 1.0}, {"night": "2019-09-14"}], "points[1]"),
+        ([{"night": "2019-02-30", "value": 1.0}], "points[0].night"),
+        ([{"night": "2019-09-14", "value": 0}], "points[0].value"),
+        ([{"night": "2019-09-14", "value": 1, "nigth": 2}], "points[0].nigth"),
+        ({"points": [{"night": "2019-09-14", "value": 1, "commits": {"a": "xyz"}}]}, "commits"),
+        ({"points": []}, "points"),
+        ([[1]], "points[0]"),
+        ({"series": {"units": "x"}, "points": [{"night": "2019-09-14", "value": 1}]}, "unit"),
+        ({"series": {"schedule": "* * * * *"}, "points": [{}]}, "schedule"),
+        ({"series": {"repository": "/etc"}, "points": [{}]}, "repository"),
+        ({"series": {"package": "tensorflow"}, "points": [{}]}, "package"),
+        ({"series": {"benchmark": "no-such"}, "points": [{}]}, "benchmark"),
+        ({"series": {"recipe": "../x.toml"}, "points": [{}]}, "recipe"),
+    ],
+)
+def test_what_is_wrong_is_named(site: Site, body: object, named: str) -> None:
+    """Bad input names the point and the field, and makes no series."""
+    if isinstance(body, dict) and body.get("points") == [{}]:
+        body = {**body, "points": [{"night": "2019-09-14", "value": 1}]}
+    problem = site.post("a", body, 422)
+    assert named in problem["detail"]
+    assert site.get("") == []
+
+
+def test_a_series_name_is_checked(site: Site) -> None:
+    """A name that could not be a file's or an address' is refused."""
+    problem = site.post("a%20b", {"night": "2019-09-14", "value": 1.0}, 422)
+    assert "letters, digits" in problem["detail"]
+
+
+def test_perfzero_summaries_are_recognised(site: Site) -> None:
+    """PerfZero's summary gives day, version, commit and its main metric, or the one asked for."""
+    summary = json.loads((READERS / "perfzero_summary.json").read_text())
+    site.post("zero", summary)
+    (point,) = site.get("/zero/points")["items"]
+    assert (point["night"], point["source"]) == ("2019-08-02", "perfzero")
+    assert point["value"] == pytest.approx(2843.71, abs=0.01)
+    assert point["commits"] == {"tensorflow": "3e0ad8a004"}
+    answer = site.client.post(f"{API}/nightly/zero/points?metric=no", json=summary)
+    assert answer.status_code == 422
+    assert "exp_per_second" in answer.json()["detail"]
+
+
+def test_pytest_benchmark_needs_a_day_and_a_test(site: Site) -> None:
+    """pytest-benchmark's JSON is recognised; of several tests one is asked for by ``metric``."""
+    document = json.loads((READERS / "pytest-benchmark.json").read_text())
+    names = [test["name"] for test in document["benchmarks"]]
+    path = f"{API}/nightly/speed/points?night=2024-01-02&metric={names[0]}"
+    answer = site.client.post(path, json=document)
+    assert answer.status_code == 200, answer.text
+    (point,) = site.get("/speed/points")["items"]
+    assert point["night"] == "2024-01-02"
+    assert point["source"] == "pytest-benchmark"
+
+
+def test_changes_and_the_series_are_shown(site: Site) -> None:
+    """A drop is a change of the series on API and page; gaps are told, unknown names are 404."""
+    nights = drop(40, 30)
+    del nights[12:15]
+    site.post("a", {"series": {"unit": "images/s"}, "points": nights})
+    assert series.search(site.services) == 1
+    (change,) = site.get("/a/changes")
+    assert change["good"]["night"] == "2019-07-30"
+    assert change["bad"]["night"] == "2019-07-31"
+    assert change["state"] == "confirmed"
+    assert change["confirmed_by"] == "nights"
+    assert site.get("/a/changes?state=refuted") == []
+    assert site.get("/a")["changes"]["confirmed"] == 1
+    chart = site.get("/a/chart")
+    assert chart["missing"] == [["2019-07-13", "2019-07-15"]]
+    assert [round(level[2], -2) for level in chart["levels"]] == [9000.0, 7600.0]
+    page = site.client.get("/series/a").text
+    assert "2019-07-13 to 2019-07-15" in page
+    assert "by further nights" in page
+    assert 'href="/series/a"' in site.client.get("/series").text
+    assert site.get("/b", 404)["field"] == "series"
+    assert site.client.get("/series/b").status_code == 404
+
+
+def test_searching_again_finds_nothing_new(site: Site) -> None:
+    """What was searched is not searched again; a late night of the past is looked at once."""
+    site.post("a", drop(40, 30))
+    assert series.search(site.services) == 1
+    assert series.search(site.services) == 0
+    site.post("a", {"night": "2019-06-30", "value": 9010.0})
+    assert series.search(site.services) == 1
+    assert series.search(site.services) == 0
+    assert len(site.get("/a/changes")) == 1
+
+
+def test_csv_goes_out_and_comes_in(site: Site, tmp_path: Path) -> None:
+    """What is exported as CSV can be imported, with its commits; where it came from it is known."""
+    commits = {"tensorflow": "53bdcf5", "models": "0a1b2c3d"}
+    site.post("a", [{**point, "commits": commits} for point in drop(12, 99)])
+    text = site.client.get(f"{API}/nightly/a/points?format=csv").text
+    file = tmp_path / "a.csv"
+    file.write_text(text)
+    told = call(["nightly", "import", str(file), "--json", f"--data-dir={tmp_path}/data"])
+    assert told.json["known"] == 12
+    other = call(["nightly", "import", str(file), "--json", f"--data-dir={tmp_path}/other"])
+    assert other.json["added"] == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("night,worth\n2019-07-01,1\n", "no column 'value'"),
+        ("night,value\n2019-07-01,1\n2019-07-02,x\n", "row 3.value"),
+        ("night,value\n2019-07-01,1,2\n", "row 2: more cells"),
+        ("", "no column 'night'"),
+    ],
+)
+def test_wrong_files_are_told_by_row(tmp_path: Path, text: str, named: str) -> None:
+    """What is wrong in a CSV file is told by row and column, with exit code 2."""
+    file = tmp_path / "nights.csv"
+    file.write_text(text)
+    told = call(["nightly", "import", str(file), f"--data-dir={tmp_path}/data"])
+    assert told.code == 2
+    assert named in told.err
