@@ -204,12 +204,11 @@ class BisectionRequest(BaseModel):
         return value
 
 
-class ArmRequest(BaseModel):
-    """A revision, and environment variables for the benchmark, to be measured."""
+class _Changes(BaseModel):
+    """What is done to a base, and the environment it is measured in."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    base: Text = Field(description="Commit the changes are applied to.", examples=["r2.0"])
     revert: tuple[Text, ...] = Field(
         default=(), max_length=200, description="Commits to revert, in this order."
     )
@@ -228,10 +227,43 @@ class ArmRequest(BaseModel):
     name: str = Field(default="", max_length=200, description="For people; empty: made up.")
 
 
-class ExperimentRequest(BaseModel):
-    """Revisions with changes, measured against a reference on one host."""
+class ArmRequest(_Changes):
+    """A revision, and environment variables for the benchmark, to be measured."""
+
+    base: Text = Field(description="Commit the changes are applied to.", examples=["r2.0"])
+
+
+class ArmSubmission(_Changes):
+    """An arm as submitted: of a bisection's experiment, the base is known."""
+
+    base: Text | None = Field(
+        default=None,
+        description="Commit the changes are applied to; nothing: the bad end of `bisection`.",
+        examples=["r2.0"],
+    )
+
+
+class _Measuring(BaseModel):
+    """How an experiment is measured, and what else it looks for."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_effect: str = Field(default="3%", max_length=20)
+    max_runs: int | None = Field(default=None, ge=1, le=100_000)
+    max_time: str | None = Field(default=None, max_length=20, examples=["6h"])
+    minimise_reverts: bool = Field(
+        default=False,
+        description="Find the smallest subset of the first arm's reverts that restores the value.",
+    )
+    with_prerequisites: bool = Field(
+        default=False,
+        description="Where a pick conflicts, find the smallest set of earlier commits with which "
+        "it applies, and if that does not build, one that does.",
+    )
+
+
+class ExperimentRequest(_Measuring):
+    """Revisions with changes, measured against a reference on one host."""
 
     repository: Annotated[Text, AfterValidator(_no_credentials)] = Field(
         description="Name of a known repository, or its URL."
@@ -242,14 +274,42 @@ class ExperimentRequest(BaseModel):
     against: ArmRequest | None = Field(
         default=None, description="The reference; nothing: the first arm's base, unchanged."
     )
-    min_effect: str = Field(default="3%", max_length=20)
-    max_runs: int | None = Field(default=None, ge=1, le=100_000)
-    max_time: str | None = Field(default=None, max_length=20, examples=["6h"])
-    minimise_reverts: bool = Field(
-        default=False,
-        description="Find the smallest subset of the first arm's reverts that restores the value.",
+
+
+class ExperimentSubmission(_Measuring):
+    """An experiment as submitted: what it leaves out is taken from the bisection it names."""
+
+    bisection: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None,
+        description="Take repository, recipe, benchmark and base (its bad end) from this "
+        "bisection; with `minimise_reverts` and without arms, the commits of its regressions, too.",
     )
-    with_prerequisites: bool = Field(
-        default=False,
-        description="Where a pick conflicts, find the smallest set of earlier commits that helps.",
+    repository: Annotated[Text, AfterValidator(_no_credentials)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="Name of a known repository, or its URL. Required without a bisection.",
     )
+    recipe: str | dict[str, Any] | None = Field(default=None, validate_default=True)
+    benchmark: str | dict[str, Any] | None = Field(default=None, validate_default=True)
+    arms: tuple[ArmSubmission, ...] = Field(default=(), max_length=50, validate_default=True)
+    against: ArmSubmission | None = Field(
+        default=None, description="The reference; nothing: the first arm's base, unchanged."
+    )
+
+    @field_validator("repository", "recipe", "benchmark", "arms")
+    @classmethod
+    def _needed(cls, value: _T, info: ValidationInfo) -> _T:
+        """Without a bisection there is nothing to take it from."""
+        if not value and info.data.get("bisection") is None:
+            raise PydanticKnownError("missing")
+        return value
+
+    @field_validator("arms", "against")
+    @classmethod
+    def _based(cls, value: _T, info: ValidationInfo) -> _T:
+        """Without a bisection each arm needs its own base."""
+        arms = value if isinstance(value, tuple) else (value,)
+        unbased = any(isinstance(arm, ArmSubmission) and arm.base is None for arm in arms)
+        if unbased and info.data.get("bisection") is None:
+            raise PydanticCustomError("no_base", "Each arm needs a base, or name a bisection")
+        return value

@@ -12,11 +12,11 @@ from rich.text import Text
 from perfbisect.commands import options
 from perfbisect.commands.following import EventLines
 from perfbisect.commands.search import Interrupted, InterruptFlag, open_services
-from perfbisect.commands.suspects import subject_of
 from perfbisect.core.revision import Action, RevisionSyntaxError, parse_revision
 from perfbisect.errors import BadInputError
 from perfbisect.report import experiment_exit_code, experiment_lines, plural
 from perfbisect.request_models import ArmRequest, ExperimentRequest
+from perfbisect.routers.subjects import subject_of
 from perfbisect.services import Services
 from perfbisect.store.tables import ExperimentRow
 
@@ -121,11 +121,11 @@ def try_(
     what: str | dict[str, Any] | None = benchmark
     if bisection is not None:
         with open_services(settings) as services:
-            subject = subject_of(services, bisection)
+            subject = subject_of(services, bisection, "--bisection")
         repo, base = repo or subject.repository, base or subject.bad
         how, what = how or subject.recipe, what or subject.benchmark
         if minimise_reverts:
-            revert = [*(revert or ()), *subject.suspects()]
+            revert = [*(revert or ()), *subject.suspects("--bisection")]
     arms = _arms(base, revert, pick, patch, options.pairs_of(env, "--env"), arm)
     switches = [options.pairs_of([each], "--switch") for each in switch or ()]
     matrix = [*arms, *(_switched(each, extra) for each in arms for extra in switches)]

@@ -11,12 +11,13 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
+from perfbisect.errors import BadInputError, NotFoundError
 from perfbisect.experiments import submit_experiment
 from perfbisect.problems import documented
-from perfbisect.request_models import ExperimentRequest
+from perfbisect.request_models import ExperimentRequest, ExperimentSubmission
 from perfbisect.routers import dossiers, models
 from perfbisect.routers.access import Asking, act_once, check_quota, record
-from perfbisect.routers.admission import check_request, submitted_once
+from perfbisect.routers.admission import check_request, check_text, submitted_once
 from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional_json
 from perfbisect.routers.deps import (
@@ -29,6 +30,7 @@ from perfbisect.routers.deps import (
     words,
 )
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
+from perfbisect.routers.subjects import completed
 from perfbisect.services import Services, request_experiment_cancel
 from perfbisect.store import experiment_queries, job_queries, queries
 from perfbisect.store.access import Caller, own_key
@@ -82,7 +84,11 @@ _SUBMISSION = {
             "benchmark": "resnet50-train",
             "arms": [{"base": "r2.0", "revert": ["7107f90", "6208021", "ef9f0e8"]}],
         },
-    }
+    },
+    "the smallest set of reverts": {
+        "summary": "Which regressions of a bisection must be reverted on its bad end?",
+        "value": {"bisection": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "minimise_reverts": True},
+    },
 }
 
 
@@ -99,18 +105,20 @@ _SUBMISSION = {
 def submit(
     services: Opened,
     caller: Asking,
-    body: Annotated[ExperimentRequest, Body(openapi_examples=_SUBMISSION)],
+    body: Annotated[ExperimentSubmission, Body(openapi_examples=_SUBMISSION)],
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Submit an experiment; it runs in the background."""
-    check_request(services, body)
+    check_text(body.model_dump(mode="json"))
+    request = _completed(services, body)
+    check_request(services, request)
     key = own_key(caller, idempotency_key)
     check_quota(services, caller, key)
     experiment_id = submitted_once(
         lambda: (
             submit_experiment(
                 services,
-                body,
+                request,
                 requested_by=caller.name,
                 origin="api",
                 idempotency_key=key,
@@ -122,6 +130,14 @@ def submit(
     record(services, caller, "experiment.submit", experiment_id, origin="api")
     headers = {"Location": f"{PREFIX}/experiments/{experiment_id}"}
     return JSONResponse(_answer(services, experiment_id), HTTPStatus.ACCEPTED, headers)
+
+
+def _completed(services: Services, body: ExperimentSubmission) -> ExperimentRequest:
+    try:
+        return completed(services, body)
+    except NotFoundError as error:
+        # The bisection that the body names does not exist; experiments do.
+        raise BadInputError(error.message, field="bisection", value=body.bisection) from error
 
 
 @router.get(

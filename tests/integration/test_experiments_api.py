@@ -106,3 +106,34 @@ def test_bad_experiments_are_problems_that_name_the_field(
     missing = client.get("/api/v1/experiments/01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert missing.status_code == 404
     assert missing.headers["content-type"] == "application/problem+json"
+
+
+def test_a_bisection_says_what_is_measured(client: TestClient, repository: SmallRepository) -> None:
+    """Its repository, recipe, benchmark and bad end; its regressions, where they are minimised."""
+    ends = {"good": repository.shas[0], "bad": repository.shas[-1], "prove": False}
+    asked = {key: value for key, value in body(repository).items() if key != "arms"} | ends
+    posted = client.post("/api/v1/bisections", json=asked)
+    assert posted.status_code == 202, posted.text
+    bisection = wait_for(client, posted.headers["Location"])["id"]
+    arm = {"revert": [repository.shas[3]]}
+    sent = client.post("/api/v1/experiments", json={"bisection": bisection, "arms": [arm]})
+    assert sent.status_code == 202, sent.text
+    tried = wait_for(client, sent.headers["Location"])
+    assert [each["revision"].split()[0] for each in tried["arms"]] == [repository.shas[-1]] * 2
+    assert tried["arms"][1]["difference"] == "better"
+    whole = {"bisection": bisection, "minimise_reverts": True}
+    sent = client.post("/api/v1/experiments", json=whole)
+    answer = wait_for(client, sent.headers["Location"])
+    assert answer["minimal"]["commits"] == [repository.shas[3]]
+
+
+def test_what_no_bisection_can_say_is_asked_for(
+    client: TestClient, repository: SmallRepository
+) -> None:
+    """No bisection and no base, an unknown bisection, and one without anything to do: by field."""
+    unbased = body(repository, arms=[{"revert": [repository.shas[3]]}])
+    unknown = {"bisection": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "minimise_reverts": True}
+    for wrong, field in ((unbased, "arms"), ({}, "repository"), (unknown, "bisection")):
+        answer = client.post("/api/v1/experiments", json=wrong)
+        assert answer.status_code == 422
+        assert field in answer.text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.helpers.command_line import Ended, call
+from tests.helpers.command_line import Ended, call, make_project
 from tests.helpers.conducting import (
     FactorRunner,
     SmallRepository,
@@ -17,9 +17,9 @@ from tests.helpers.conducting import (
     request_for,
 )
 
-from perfbisect.commands.suspects import subject_of
 from perfbisect.experiments import submit_experiment
 from perfbisect.request_models import ArmRequest, ExperimentRequest
+from perfbisect.routers.subjects import subject_of
 from perfbisect.services import Services
 from perfbisect.store.tables import ExperimentRow
 from perfbisect.submission import submit
@@ -111,3 +111,17 @@ def test_what_is_missing_is_told_by_its_option(lab: Lab) -> None:
     for words, ended in told.items():
         assert words in ended.err
         assert ended.code == 2
+
+
+def test_what_was_bisected_is_tried_from_the_command_line(tmp_path: Path) -> None:
+    """Repository, recipe, benchmark and bad end come from the bisection: one option is enough."""
+    project = make_project(tmp_path, [900.0, 900.0, 600.0, 600.0])
+    found = call([*project.arguments, "--json"], project.directory)
+    assert found.code == 0, found.err
+    asked = [f"--bisection={found.json['id']}", f"--revert={project.shas[2]}"]
+    tried = call(["try", *asked, f"--data-dir={project.data_dir}", "--json"], project.directory)
+    assert tried.code == 0, tried.err
+    reference, reverted = tried.json["arms"]
+    assert reference["revision"] == project.shas[-1]
+    assert reverted["difference"] == "better"
+    assert reverted["change"] == pytest.approx(0.5, abs=0.03)

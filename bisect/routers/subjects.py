@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfbisect.errors import BadInputError
+from perfbisect.request_models import ExperimentRequest, ExperimentSubmission
 from perfbisect.routers import present
 from perfbisect.services import Services
 from perfbisect.store import queries
@@ -28,24 +29,30 @@ class Subject:
     #: Commits of all regressions, in the order of the axis.
     regressions: tuple[str, ...]
 
-    def suspects(self) -> tuple[str, ...]:
+    def suspects(self, field: str = "bisection") -> tuple[str, ...]:
         """Return the commits of all regressions.
+
+        Args:
+            field: what named the bisection, for the message.
 
         Raises:
             BadInputError: there are none.
         """
         if not self.regressions:
             raise BadInputError(
-                f"--bisection: bisection {self.bisection} names no regression whose commits could "
-                "be reverted; list the suspects with --revert",
-                field="--bisection",
+                f"{field}: bisection {self.bisection} names no regression whose commits could "
+                "be reverted; list the suspects as reverts",
+                field=field,
                 value=self.bisection,
             )
         return self.regressions
 
 
-def subject_of(services: Services, bisection_id: str) -> Subject:
+def subject_of(services: Services, bisection_id: str, field: str = "bisection") -> Subject:
     """Return what a bisection was about.
+
+    Args:
+        field: what named the bisection, for messages.
 
     Raises:
         NotFoundError: no such bisection.
@@ -58,9 +65,9 @@ def subject_of(services: Services, bisection_id: str) -> Subject:
     recipe, benchmark = row.request.get("recipe"), row.request.get("benchmark")
     if url is None or recipe is None or benchmark is None:
         raise BadInputError(
-            f"--bisection: bisection {bisection_id} is about published wheels: there is no commit "
+            f"{field}: bisection {bisection_id} is about published wheels: there is no commit "
             "to revert or to pick",
-            field="--bisection",
+            field=field,
             value=bisection_id,
         )
     regressions = [
@@ -70,3 +77,32 @@ def subject_of(services: Services, bisection_id: str) -> Subject:
         for sha in culprit["commits"]
     ]
     return Subject(bisection_id, url, recipe, benchmark, row.bad_sha, tuple(regressions))
+
+
+def completed(services: Services, body: ExperimentSubmission) -> ExperimentRequest:
+    """Return the request with what it leaves to its bisection filled in.
+
+    Raises:
+        NotFoundError: no such bisection.
+        BadInputError: the bisection can't tell what is missing.
+    """
+    told = body.model_dump(mode="json", exclude={"bisection"})
+    if body.bisection is not None:
+        subject = subject_of(services, body.bisection)
+        told["repository"] = body.repository or subject.repository
+        told["recipe"] = body.recipe or subject.recipe
+        told["benchmark"] = body.benchmark or subject.benchmark
+        if not told["arms"]:
+            told["arms"] = [{"revert": _reverts(body, subject)}]
+        for arm in (*told["arms"], *([told["against"]] if told["against"] else ())):
+            arm["base"] = arm.get("base") or subject.bad
+    return ExperimentRequest.model_validate(told)
+
+
+def _reverts(body: ExperimentSubmission, subject: Subject) -> list[str]:
+    """Return what an experiment without arms reverts."""
+    if not body.minimise_reverts:
+        raise BadInputError(
+            "arms: say what to revert or to pick, or ask for minimise_reverts", field="arms"
+        )
+    return list(subject.suspects())
