@@ -45,7 +45,12 @@ def shoot(page: Page, url: str, name: str, *, whole: bool) -> None:
 def main(url: str) -> None:
     """Write all of them."""
     IMAGES.mkdir(exist_ok=True)
-    bisection = f"{url}/bisections/{newest_answer(url)['id']}"
+    answer = newest_answer(url)
+    bisection = f"{url}/bisections/{answer['id']}"
+    with urllib.request.urlopen(f"{url}/api/v1/bisections/{answer['id']}") as told:  # noqa: S310
+        verdict = json.load(told)
+    commit = f"{bisection}/commits/{verdict['culprits'][-1]['position']}"
+    experiment = f"{url}/experiments/{verdict['proof']['experiment']}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
@@ -55,6 +60,10 @@ def main(url: str) -> None:
             ("bisection", bisection, WIDE, "light", True),
             ("bisection-dark", bisection, WIDE, "dark", False),
             ("bisection-narrow", bisection, NARROW, "light", False),
+            ("commit", commit, WIDE, "light", False),
+            ("experiment", experiment, WIDE, "light", False),
+            ("hosts", f"{url}/hosts", WIDE, "light", False),
+            ("points", f"{url}/points?benchmark={verdict['benchmark']}", WIDE, "dark", False),
             ("new", f"{url}/new", WIDE, "light", True),
         ):
             context = browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]

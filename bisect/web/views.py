@@ -113,9 +113,24 @@ class BisectionView:
 
     @property
     def headline(self) -> str:
-        """The first part of the sentence: what is certain."""
+        """The first part of the sentence: what is certain; of several steps, how many."""
         start, found, _ = str(self.verdict["sentence"]).partition("; most likely so far: ")
-        return f"{start}." if found else start
+        if found:
+            return f"{start}."
+        count, several, _ = start.partition(": ")
+        return f"{count}." if several and self._lists_steps else start
+
+    @property
+    def listed(self) -> str:
+        """The rest of a sentence that lists several steps; each has a card of its own."""
+        if not self._lists_steps or self.so_far:
+            return ""
+        rest = str(self.verdict["sentence"]).partition(": ")[2]
+        return rest[:1].upper() + rest[1:]
+
+    @property
+    def _lists_steps(self) -> bool:
+        return len(self.verdict["culprits"]) > 1
 
     @property
     def so_far(self) -> str:
