@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from perfbisect.arms import PreparedArm, insert_arm, prepare_arm
-from perfbisect.axes import PUBLISHED
+from perfbisect.axes import PUBLISHED, published_on
+from perfbisect.companions import resolve_at
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.revision import Revision
 from perfbisect.core.states import BisectionState, ExperimentKind
@@ -142,7 +143,9 @@ def _of_repository(
         )
         for number, build in enumerate(builds)
     )
-    return _Plan(definitions, arms)
+    # One companion for all nights that are compared, as of the last of them.
+    dated = max(mirror.commit(arm.base_sha).committed_at for arm in arms)
+    return _Plan(resolve_at(services, definitions, dated, allow_local=True), arms)
 
 
 def _of_package(
@@ -168,6 +171,8 @@ def _of_package(
         )
         for number, build in enumerate(builds)
     )
+    dated = max(filter(None, map(published_on, wheels.values())), default=None)
+    measured = resolve_at(services, measured, dated, allow_local=True)
     return _Plan(measured, arms, wheels, (digest_of(source), wheels[0].package, definition))
 
 
