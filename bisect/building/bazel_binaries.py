@@ -23,7 +23,6 @@ NPM_PACKAGE = "@bazel/bazel-linux_x64"
 #: In place of a path: the Bazel that the toolchain's image has.
 OF_IMAGE = "image"
 
-#: Debian's says ``4.2.3+ds-9``, of which the dashes and pluses are the package's.
 _LABEL = re.compile(r"Build label: (\d+\.\d+\.\d+[\w.]*)")
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.-]*")
 

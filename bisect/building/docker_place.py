@@ -38,6 +38,8 @@ _INSIDE = Paths(
     distdir="/build/distdir",
 )
 _CA = "/build/host-ca.crt"
+#: In place of a version: the image's Bazel runs, and does not tell.
+_UNTOLD = "untold"
 
 
 class DockerPlace:
@@ -169,7 +171,10 @@ class DockerPlace:
         image = self._ensure_image()
         known = self._request.cache_dir / "bazel" / "version" / f"image-{self.toolchain_key}"
         said = known.read_text() if known.exists() else self._ask_bazel(known)
-        if not said or version not in ("", said):
+        if said == _UNTOLD:
+            # Distributions build it without a label: whoever names the image vouches for it.
+            said = version
+        elif not said or version not in ("", said):
             wrong = f"has Bazel {said}, and {version} is wanted"
             what = wrong if said else "has no Bazel that runs"
             advice = "Set the recipe's bazel to the image's version, or leave bazel_binary out."
@@ -185,6 +190,8 @@ class DockerPlace:
         if done.cancelled:
             raise CancelledWork
         said = version_said(done.tail) if done.returncode == 0 else ""
+        if "Version information not available" in done.tail:
+            said = _UNTOLD
         if said:
             known.parent.mkdir(parents=True, exist_ok=True)
             known.write_text(said)
