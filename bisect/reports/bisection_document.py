@@ -40,7 +40,8 @@ def bisection_document(dossier: Mapping[str, Any]) -> Document:
     Args:
         dossier: ``verdict`` (the object of ``GET /api/v1/bisections/{id}``), and as far as known
             ``measured`` (objects with ``position``, ``commit``, ``subject``, ``mean``, ``ci95``,
-            ``lowest``, ``highest``, ``runs``, ``rejected``, ``unbuildable``), ``experiments``
+            ``lowest``, ``highest``, ``runs``, ``rejected``, ``unbuildable``, ``date``,
+            ``companions``: name -> commits, ``role``), ``experiments``
             (their answers), ``decisions``, ``hosts``, ``pythons``, ``images``, ``wheels``,
             ``builds``, ``commands``, ``request``, ``recipe``, ``benchmark``.
     """
@@ -157,30 +158,39 @@ def measured_roles(verdict: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _measured(dossier: Mapping[str, Any]) -> list[Block]:
-    """Return the ends and both sides of each step; what else was measured is only counted."""
+    """Return the ends, both sides of each step, and the newest measured since; count the rest."""
     verdict = dossier["verdict"]
     roles, unit = measured_roles(verdict), str(verdict.get("unit") or "")
     everything = list(dossier.get("measured") or ())
+    told = [row for row in everything if row.get("position") in roles or row.get("role")]
+    companions = sorted({name for row in told for name in row.get("companions") or {}})
     rows = [
         (
-            roles[row["position"]],
+            roles.get(row["position"]) or row.get("role"),
             short(str(row.get("commit"))),
             row.get("subject"),
+            row.get("date") or "",
+            *(_companion(row, name) for name in companions),
             "" if row.get("mean") is None else format_value(row["mean"]),
             format_span(row.get("ci95")),
             format_span((row.get("lowest"), row.get("highest"))),
             _runs(row),
         )
-        for row in everything
-        if row.get("position") in roles
+        for row in told
     ]
     if not rows:
         return []
     mean = f"mean {unit}".rstrip()
-    header = ("what", noun(verdict), "subject", mean, "95% interval", "lowest to highest", "runs")
+    header = ("what", noun(verdict), "subject", "date", *companions, mean, "95% interval")
+    header = (*header, "lowest to highest", "runs")
     left = len(everything) - len(rows)
     more = f"{plural(left, f'further {noun(verdict)}')} measured in between." if left else ""
     return [table(header, rows), *([Paragraph(more)] if more else [])]
+
+
+def _companion(row: Mapping[str, Any], name: str) -> str:
+    """Return the commits of a companion that a revision was measured with."""
+    return ", ".join(short(str(commit)) for commit in (row.get("companions") or {}).get(name, ()))
 
 
 def _runs(row: Mapping[str, Any]) -> str:

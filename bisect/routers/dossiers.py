@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,8 +11,8 @@ from sqlalchemy.orm import Session
 from perfbisect.core.states import WorkState
 from perfbisect.reports.bisection_document import measured_roles
 from perfbisect.routers import present
+from perfbisect.routers.measured import measured_revisions, wheels_of
 from perfbisect.store import experiment_queries, queries
-from perfbisect.store.queries import Axis
 from perfbisect.store.tables import (
     ArmRow,
     BisectionRow,
@@ -21,7 +20,6 @@ from perfbisect.store.tables import (
     DecisionRow,
     ExperimentRow,
     PointRow,
-    WheelRow,
 )
 
 #: Wheels that a report names at most.
@@ -44,7 +42,7 @@ def bisection_dossier(session: Session, bisection_id: str) -> dict[str, Any]:
     axis = queries.axis_of(session, bisection_id)
     points = queries.axis_points(session, row)
     decisions, _ = queries.decisions_of(session, bisection_id)
-    measured = _measured(session, row, axis, points, measured_roles(verdict))
+    measured = measured_revisions(session, row, axis, points, measured_roles(verdict))
     told = [each["commit"] for each in measured if each["role"]]
     builds = queries.axis_builds(session, row)
     experiments, _ = experiment_queries.list_experiments(
@@ -89,7 +87,7 @@ def experiment_dossier(session: Session, experiment_id: str) -> dict[str, Any]:
         .where(BuildRow.tree.in_(trees), BuildRow.recipe_digest == row.recipe_digest)
         .order_by(BuildRow.id)
     ).all()
-    wheels = _wheels(session, row, trees)
+    wheels = wheels_of(session, row, trees)
     return {
         "answer": experiment_queries.answer_of(session, row),
         "request": row.request or _request_of_bisection(session, row),
@@ -111,67 +109,6 @@ def _request_of_bisection(session: Session, row: ExperimentRow) -> dict[str, Any
     parent = session.get(BisectionRow, row.bisection_id) if row.bisection_id else None
     names = ("repository", "recipe", "benchmark")
     return {} if parent is None else {name: parent.request.get(name) for name in names}
-
-
-def _measured(
-    session: Session,
-    row: BisectionRow,
-    axis: Axis,
-    points: Sequence[PointRow],
-    roles: dict[int, str],
-) -> list[dict[str, Any]]:
-    """Return the revisions with points, and those that do not build, in order of the axis."""
-    values: dict[str, list[float]] = defaultdict(list)
-    rejected: dict[str, int] = defaultdict(int)
-    for point in points:
-        if point.rejected:
-            rejected[point.tree] += 1
-        else:
-            values[point.tree].append(point.value)
-    belief = row.belief or {}
-    levels = {int(at): level for at, level in (belief.get("levels") or {}).items()}
-    broken = set(queries.broken_positions(session, row, axis))
-    wheels = _wheels(session, row, {*values, *rejected})
-    rows = []
-    for candidate in axis.candidates:
-        own, tree = candidate.position, candidate.tree
-        # Equal trees share points: only the first of them, and those that the verdict names.
-        first = axis.position_of_tree.get(tree, own)
-        if own not in roles and (own != first or not (tree in values or own in broken)):
-            continue
-        level = levels.get(own) or levels.get(first)
-        wheel = wheels.get(tree)
-        measured = values.get(tree) or []
-        rows.append(
-            {
-                "position": own,
-                "commit": candidate.sha,
-                "subject": candidate.subject,
-                "role": roles.get(own, ""),
-                "mean": level[0] if level else sum(measured) / len(measured) if measured else None,
-                "ci95": [level[1], level[2]] if level else None,
-                "lowest": min(measured, default=None),
-                "highest": max(measured, default=None),
-                "unit": str(row.benchmark.get("unit", "")),
-                "runs": len(measured),
-                "rejected": rejected.get(tree, 0),
-                "unbuildable": first in broken,
-                "wheel": wheel.filename if wheel else None,
-                "wheel_sha256": wheel.sha256 if wheel else None,
-            }
-        )
-    return rows
-
-
-def _wheels(
-    session: Session, row: BisectionRow | ExperimentRow, trees: Iterable[str]
-) -> dict[str, WheelRow]:
-    found = session.scalars(
-        select(WheelRow).where(
-            WheelRow.tree.in_(set(trees)), WheelRow.recipe_digest == row.recipe_digest
-        )
-    )
-    return {wheel.tree: wheel for wheel in found}
 
 
 def _decisions(rows: Iterable[DecisionRow]) -> list[dict[str, Any]]:

@@ -284,3 +284,22 @@ def test_an_experiment_is_repeated_by_its_command() -> None:
         "--base", "r2.0", "--pick", "def", "--env", "A=1", "--against", "r2.0 revert abc",
     ]  # fmt: skip
     assert experiment_command(dossier(), {"arms": [{"against": 0, "revision": "x nonsense"}]}) == ""
+
+
+def test_measured_revisions_are_told_with_their_companions_and_what_is_current() -> None:
+    """Good, bad and current: date, commit, the model garden's commit, the range of the runs."""
+    told = dossier()
+    garden = {"companions": {"models": ["13e7c85" + "0" * 33]}, "date": "2019-07-31"}
+    first, *others = [{**row, "subject": "Fuse"} for row in told["measured"]]
+    current = {**first, "position": None, "role": "current", "commit": "1ae01a0" + "0" * 33}
+    current |= {"companions": {}, "date": "2019-09-26", "lowest": 8300.0, "highest": 8500.0}
+    told["measured"] = [{**first, **garden}, *others, current]
+    text = render_dossier(told, "md")
+    header, _, *rows = text.split("## Measured revisions\n\n")[1].split("\n\n")[0].splitlines()
+    names = [cell.strip() for cell in header.split("|")[1:-1]]
+    assert names[:5] == ["what", "commit", "subject", "date", "models"]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert [row[3] for row in cells if row[4] == "13e7c85000"] == ["2019-07-31"]
+    (last,) = [row for row in cells if row[0] == "current"]
+    assert (last[1], last[3]) == ("1ae01a0000", "2019-09-26")
+    assert "8,300 to 8,500" in last
