@@ -47,6 +47,13 @@ def archive_host() -> Iterator[ArchiveHost]:
             stop = host.breaks.pop(self.path, len(content))
             self.wfile.write(content[start:stop])
 
+        def do_PUT(self) -> None:
+            """Keep what is sent, as a cache does."""
+            host.files[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 

@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.helpers.archive_host import archive_host
 from tests.helpers.building import KERNEL, WORKSPACE, Yard, log_of, make_workspace, need
 from tests.helpers.repositories import Workshop
 
+from perfbisect.archive_download import ArchiveFetcher
 from perfbisect.building.artifacts import sha256_of
+from perfbisect.core.archives import Archive
 from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.states import FailureKind
 
@@ -156,6 +159,55 @@ def test_archives_that_are_gone_come_from_the_distdir(yard: Yard, workshop: Work
     distdir.mkdir(parents=True, exist_ok=True)
     packed.rename(distdir / packed.name)
     yard.succeed(yard.request(workshop, BAZEL))
+
+
+def test_an_archive_that_is_gone_is_permanent_until_it_is_fetched_from_elsewhere(
+    yard: Yard, workshop: Workshop, tmp_path: Path
+) -> None:
+    """A real dead URL is the revision's; what another address still has makes it build again."""
+    packed = tmp_path / "zlib-2.0.tar.gz"
+    source = make_archive(packed)
+    with archive_host() as host:
+        host.files["/mirror/zlib-2.0.tar.gz"] = packed.read_bytes()
+        workspace = (
+            'workspace(name = "tiny")\n'
+            'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
+            f'http_archive(name = "zlib", sha256 = "{sha256_of(packed)}",\n'
+            f'    urls = ["{host.url}/gone/zlib-2.0.tar.gz"],\n'
+            f"    build_file_content = {source!r})\n"
+        )
+        kernel = WORKSPACE["tensorflow/core/BUILD"].replace(
+            '"kernel.cc"]', '"kernel.cc", "@zlib//:zlib.h"]'
+        )
+        workshop.commit("Depend", {"WORKSPACE": workspace, "tensorflow/core/BUILD": kernel})
+        failure = yard.fail(yard.request(workshop, BAZEL))
+        assert failure.kind is FailureKind.PERMANENT
+        assert failure.cause == "an archive that the build downloads is gone from its address"
+        assert "fetch-archives" in failure.advice
+        archive = Archive(sha256_of(packed), (f"{host.url}/gone/zlib-2.0.tar.gz",))
+        mirrored = replace(archive, urls=(*archive.urls, f"{host.url}/mirror/zlib-2.0.tar.gz"))
+        fetched = ArchiveFetcher(yard.path / "cache/distdir").fetch(mirrored)
+        assert [each.why for each in fetched.dead] == ["HTTP 404 Not Found"]
+    yard.succeed(yard.request(workshop, BAZEL))
+
+
+def test_a_cache_is_shared_by_machines(
+    workshop: Workshop, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What one machine compiled, another one with empty directories takes from the remote cache."""
+    need("npm")
+    binaries = tmp_path_factory.getbasetemp() / "bazel-binaries"
+    with archive_host() as host:
+        recipe = replace(BAZEL, remote_cache=host.url)
+        for machine in ("one", "two"):
+            yard = Yard(tmp_path / machine)
+            (yard.path / "cache").mkdir(parents=True)
+            (yard.path / "cache" / "bazel").symlink_to(binaries)
+            binaries.mkdir(exist_ok=True)
+            request = yard.request(workshop, recipe)
+            yard.succeed(request)
+        assert any(path.startswith("/cas/") for path in host.files)
+    assert "remote cache hit" in log_of(request)
 
 
 def make_archive(path: Path) -> str:

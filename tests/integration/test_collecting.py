@@ -16,6 +16,7 @@ from tests.helpers.conducting import make_conductor, make_repository, open_servi
 from perfbisect.collecting import Collector, DiskSpace
 from perfbisect.core.retention import Kind, Limit
 from perfbisect.core.states import BisectionState
+from perfbisect.ports import BuildRequest, BuildSuccess, CancelToken, Failure
 from perfbisect.services import Services
 from perfbisect.store.tables import BisectionRow, EventRow, PointRow, WheelRow
 from perfbisect.submission import submit
@@ -207,3 +208,45 @@ def test_a_full_disk_makes_room_by_itself_once(tmp_path: Path) -> None:
     clock[0] = 1000.0
     assert room.problem() == ""
     assert made == [1, 1]
+
+
+class TellingBuilder(ScriptedBuilder):
+    """Tells how far it is, and goes on once that was heard."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__()
+        self._services = services
+
+    def build(self, request: BuildRequest, cancel: CancelToken) -> BuildSuccess | Failure:
+        request.log_path.write_text("Loading: 3 packages\n[500 / 2,000] Compiling kernel.cc\n")
+        while not self._heard(request.id) and not cancel.wait(0.05):
+            pass
+        return super().build(request, cancel)
+
+    def _heard(self, build_id: str) -> bool:
+        with self._services.database.read() as session:
+            told = session.query(EventRow).filter_by(kind="build_progress")
+            return any(event.data["build_id"] == build_id for event in told)
+
+
+def test_a_build_tells_how_far_it_is(services: Services, tmp_path: Path) -> None:
+    """What the log of a running build counts becomes an event, once for each change."""
+    repository = make_repository(tmp_path / "repository", 1)
+    bisection_id = submit(
+        services,
+        request_for(repository),
+        requested_by="tester",
+        origin="command line",
+        base_dir=tmp_path,
+        allow_local=True,
+    ).id
+    runner = ScriptedRunner(lambda sha: 9000.0, noise=0.01)
+    conductor = make_conductor(services, TellingBuilder(services), runner, tmp_path)
+    conductor.conduct_until_finished(bisection_id)
+    conductor.stop()
+    with services.database.read() as session:
+        told = session.query(EventRow).filter_by(kind="build_progress").all()
+    assert len({event.data["build_id"] for event in told}) == len(told) == 2
+    assert [(each.data["done"], each.data["total"], each.data["share"]) for each in told] == [
+        (500, 2000, 0.25)
+    ] * 2
