@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.series import (
     HISTORY,
+    LOOKBACK,
     FoundChange,
     KnownChange,
     NightValue,
@@ -22,12 +23,15 @@ from perfbisect.core.series_hosts import HostValue, nights_of_points
 from perfbisect.core.series_states import ChangeState
 from perfbisect.core.states import Better, ChangeKind
 from perfbisect.nightly.definitions import settings_of
+from perfbisect.nightly.measuring import can_compare
 from perfbisect.nightly.points import points_of
 from perfbisect.nightly.words import change_sentence
 from perfbisect.services import Services
 from perfbisect.store.database import new_id, now
 from perfbisect.store.series_tables import SeriesChangeRow, SeriesPointRow, SeriesRow
 
+#: Why a change that is old when its points come is neither measured again nor told to anybody.
+HISTORY_WORDS = "it was history when its points came: nights decide, and nobody is told"
 #: States in which a change waits for more to be known.
 OPEN = (ChangeState.SUSPECTED, ChangeState.CONFIRMING)
 
@@ -142,11 +146,26 @@ def _update(session: Session, change_id: str, again: FoundChange, read: _Read) -
             row.reason = f"taken back by later nights: now {again.probability:.0%} likely"
         return
     _describe(row, again, read)
-    if again.suspected and again.nights > read.settings.confirm_nights:
+    enough = again.suspected and again.nights > read.settings.confirm_nights
+    if enough and not _waits_for_measurement(session, row, read.series):
         row.state = ChangeState.CONFIRMED
         row.confirmed_by = "nights"
         row.confirmed_at = now()
-        row.reason = change_sentence(row, read.series)
+        losses = relate(session, row, read.settings)
+        row.reason = change_sentence(row, read.series, losses)
+
+
+def _waits_for_measurement(session: Session, row: SeriesChangeRow, series: SeriesRow) -> bool:
+    """Return whether its nights can be measured again, which tells more than further nights do."""
+    good, bad = (
+        session.get_one(SeriesPointRow, each) for each in (row.good_point_id, row.bad_point_id)
+    )
+    return not row.cant_measure and can_compare(series, good, bad)
+
+
+def _is_history(read: _Read, night: date) -> bool:
+    """Return whether so many nights were known already that this one is no news."""
+    return sum(each.night > night for each in read.nights) > LOOKBACK
 
 
 def _insert(session: Session, read: _Read, found: FoundChange, night: date) -> None:
@@ -165,13 +184,13 @@ def _insert(session: Session, read: _Read, found: FoundChange, night: date) -> N
         state=ChangeState.SUSPECTED,
         kind=found.kind,
         suspected_night=night,
-        cant_measure="",
+        cant_measure=HISTORY_WORDS if _is_history(read, night) else "",
         confirmed_by="",
         created_at=now(),
     )
     _describe(row, found, read)
-    _relate(session, row, read)
-    row.reason = change_sentence(row, read.series)
+    losses = relate(session, row, read.settings)
+    row.reason = change_sentence(row, read.series, losses)
     session.add(row)
 
 
@@ -186,15 +205,22 @@ def _describe(row: SeriesChangeRow, found: FoundChange, read: _Read) -> None:
     row.change, (row.change_low, row.change_high) = found.change, found.ci95
 
 
-def _relate(session: Session, row: SeriesChangeRow, read: _Read) -> None:
-    """Say which loss a recovery takes back, and how much of all losses is left."""
+def relate(
+    session: Session, row: SeriesChangeRow, settings: SeriesSettings
+) -> list[SeriesChangeRow]:
+    """Say which loss a recovery takes back, and how much of all losses is left.
+
+    Returns:
+        the losses, the one with the most left first.
+    """
     if row.kind is not ChangeKind.RECOVERY:
-        return
+        return []
     losses = open_losses(session, row.series_id, row.first_bad_night)
-    if not losses:
-        return
-    row.recovers_id = losses[-1].id
-    row.remaining = remaining_of(row, losses, read.settings)
+    row.recovers_id = losses[-1].id if losses else None
+    losses.sort(key=lambda loss: shortfall(row.after, loss.before, settings.better))
+    left = shortfall(row.after, losses[0].before, settings.better) if losses else 0.0
+    row.remaining = left if left <= -settings.min_effect else None
+    return losses
 
 
 def open_losses(session: Session, series_id: str, before: date) -> list[SeriesChangeRow]:
@@ -211,11 +237,3 @@ def open_losses(session: Session, series_id: str, before: date) -> list[SeriesCh
 def shortfall(after: float, before: float, better: Better) -> float:
     """Return by how much a level is worse than one before (``-0.06``), or better (positive)."""
     return after / before - 1.0 if better is Better.HIGHER else before / after - 1.0
-
-
-def remaining_of(
-    row: SeriesChangeRow, losses: Sequence[SeriesChangeRow], settings: SeriesSettings
-) -> float | None:
-    """Return what is left of the greatest loss (``-0.06``); None: everything is back."""
-    left = min(shortfall(row.after, loss.before, settings.better) for loss in losses)
-    return left if left <= -settings.min_effect else None

@@ -14,9 +14,9 @@ from perfbisect import alerts
 from perfbisect.core.series_states import ChangeState
 from perfbisect.core.states import BisectionState, ChangeKind
 from perfbisect.errors import PerfbisectError, TransientError
-from perfbisect.nightly.changes import open_losses, remaining_of, shortfall
+from perfbisect.nightly.changes import HISTORY_WORDS, open_losses, relate, shortfall
 from perfbisect.nightly.definitions import settings_of
-from perfbisect.nightly.measuring import NightBuild, can_measure, revision_of, start_measuring
+from perfbisect.nightly.measuring import NightBuild, can_compare, revision_of, start_measuring
 from perfbisect.nightly.words import change_sentence
 from perfbisect.report import format_value
 from perfbisect.services import Services
@@ -76,13 +76,9 @@ def _start_confirming(services: Services, row: SeriesChangeRow) -> bool:
         ]
     if row.cant_measure or row.experiment_id is not None:
         return False
-    revisions = [revision_of(series, end) for end in ends]
-    if not can_measure(series) or None in revisions or revisions[0] == revisions[1]:
+    if not can_compare(series, *ends):
         return False
-    builds = [
-        NightBuild(f"night {end.night}", str(revision))
-        for end, revision in zip(ends, revisions, strict=True)
-    ]
+    builds = [NightBuild(f"night {end.night}", str(revision_of(series, end))) for end in ends]
     asked = {"series": series.name, "change": row.id, "nights": [str(end.night) for end in ends]}
     experiment_id = start_measuring(services, series, builds, compare=True, request=asked)
     with services.database.write() as session:
@@ -116,12 +112,11 @@ def _conclude(session: Session, row: SeriesChangeRow, experiment: ExperimentRow)
         row.state = ChangeState.CONFIRMED
         row.confirmed_by = "measured"
         row.confirmed_at = now()
+        losses = relate(session, row, settings_of(series))
         row.reason = (
-            f"{change_sentence(row, series)}; measured again: {arm['change']:+.1%} "
+            f"{change_sentence(row, series, losses)}; measured again: {arm['change']:+.1%} "
             f"({arm['ci95'][0]:+.1%} to {arm['ci95'][1]:+.1%})"
         )
-        if row.kind is ChangeKind.RECOVERY:
-            relate(session, row, series)
     elif difference in ("worse", "better", "alike"):
         row.state = ChangeState.REFUTED
         row.refuted_at = now()
@@ -146,13 +141,6 @@ def _leave_to_nights(services: Services, change_id: str, why: str) -> None:
             row.cant_measure = why
 
 
-def relate(session: Session, row: SeriesChangeRow, series: SeriesRow) -> None:
-    """Say again which losses a confirmed recovery takes back: they may be others by now."""
-    losses = open_losses(session, series.id, row.first_bad_night)
-    row.recovers_id = losses[-1].id if losses else None
-    row.remaining = remaining_of(row, losses, settings_of(series)) if losses else None
-
-
 # ---------------------------------------------------------------------- telling
 
 
@@ -161,7 +149,10 @@ def _announce(services: Services, row: SeriesChangeRow) -> bool:
         series = session.get_one(SeriesRow, row.series_id)
         good = session.get_one(SeriesPointRow, row.good_point_id)
         bad = session.get_one(SeriesPointRow, row.bad_point_id)
-    alerts.raise_alert(services, signal_of(row, series, good, bad))
+    # A value that is better than it ever was is worth a line on its page, and no bisection.
+    gain = row.kind is ChangeKind.RECOVERY and row.recovers_id is None
+    if not gain and row.cant_measure != HISTORY_WORDS:
+        alerts.raise_alert(services, signal_of(row, series, good, bad))
     if row.kind is ChangeKind.RECOVERY:
         _close_losses(services, row, series)
     with services.database.write() as session:
@@ -186,7 +177,7 @@ def signal_of(
         source=SOURCE,
         fingerprint=row.id,
         started_at=started_at(row.first_bad_night),
-        title=f"{series.name}: {change_sentence(row, series)}",
+        title=f"{series.name}: {row.reason}",
         series=series.name,
         benchmark=series.benchmark or None,
         pool=series.pool or None,

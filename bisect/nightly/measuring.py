@@ -85,6 +85,12 @@ def revision_of(series: SeriesRow, point: SeriesPointRow) -> str | None:
     return None
 
 
+def can_compare(series: SeriesRow, good: SeriesPointRow, bad: SeriesPointRow) -> bool:
+    """Return whether two nights can be measured against each other here."""
+    ends = [revision_of(series, point) for point in (good, bad)]
+    return can_measure(series) and None not in ends and ends[0] != ends[1]
+
+
 def start_measuring(
     services: Services,
     series: SeriesRow,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfbisect.core.states import ChangeKind
 from perfbisect.report import format_change, format_probability, format_value
 from perfbisect.store.series_tables import SeriesChangeRow, SeriesRow
 
 
-def change_sentence(row: SeriesChangeRow, series: SeriesRow) -> str:
-    """Return a change in one sentence, with its numbers and its doubt."""
+def change_sentence(
+    row: SeriesChangeRow, series: SeriesRow, losses: Sequence[SeriesChangeRow] = ()
+) -> str:
+    """Return a change in one sentence, with its numbers and its doubt.
+
+    Args:
+        losses: what a recovery takes back, whole or in part.
+    """
     unit = f" {series.unit}" if series.unit else ""
     span = (
         f"since {row.first_bad_night}"
@@ -21,13 +29,14 @@ def change_sentence(row: SeriesChangeRow, series: SeriesRow) -> str:
     )
     if row.kind is ChangeKind.REGRESSION:
         return f"{told}, {format_probability(row.probability)} likely"
-    return f"{told}: {recovery_words(row, series)}"
+    return f"{told}: {recovery_words(row, losses)}"
 
 
-def recovery_words(row: SeriesChangeRow, series: SeriesRow) -> str:
-    """Return what came back: ``back since 09-22``, or ``8,400, still 6% below 07-30``."""
+def recovery_words(row: SeriesChangeRow, losses: Sequence[SeriesChangeRow] = ()) -> str:
+    """Return what came back: ``back since 09-22``, or ``8,400, still 6% below July``."""
     if row.remaining is not None:
-        return f"{format_value(row.after)}, still {-row.remaining:.0%} short of what it was"
+        when = f"{losses[0].last_good_night:%B}" if losses else "what it was"
+        return f"{format_value(row.after)}, still {-row.remaining:.0%} below {when}"
     if row.recovers_id is not None:
         return f"back since {row.first_bad_night:%m-%d}"
     return "better than before"

@@ -106,7 +106,7 @@ def test_two_drops_and_two_recoveries_each_lead_to_their_culprit(
         assert change.confirmed_by == "measured"
     last = real[-1]
     assert last.remaining == pytest.approx(8400 / 9000 - 1, abs=0.02)
-    assert "short of" in last.reason
+    assert "below July" in last.reason
     assert [change.state for change in real] == [
         ChangeState.CONFIRMED, ChangeState.CONFIRMED, ChangeState.CLOSED, ChangeState.CONFIRMED,
     ]  # fmt: skip
@@ -123,4 +123,3 @@ def test_two_drops_and_two_recoveries_each_lead_to_their_culprit(
         for alert in alerts
     ]
     assert culprits == [[[seed.sha(original)]] for original in STORY]
-

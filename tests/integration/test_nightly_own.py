@@ -172,6 +172,19 @@ def test_what_does_not_happen_again_is_refuted_and_nobody_is_told(
         assert session.scalars(select(AlertRow)).all() == []
 
 
+def test_history_is_shown_and_nobody_is_told(
+    services: Services, repository: SmallRepository
+) -> None:
+    """A drop that is long past when its points come, and its recovery, raise no alerts."""
+    values = [9000.0] * 10 + [7600.0] * 8 + [9000.0] * 13
+    series.record_points(services, "nights", nights(repository, values), source="csv")
+    series.advance(services, datetime(2019, 7, 1, tzinfo=UTC))
+    states = [change.state for change in series.changes_of(services, "nights")]
+    assert states == [ChangeState.CONFIRMING, ChangeState.CONFIRMED]
+    with services.database.read() as session:
+        assert session.scalars(select(AlertRow)).all() == []
+
+
 def test_nights_that_cannot_be_built_leave_it_to_further_nights(
     services: Services, repository: SmallRepository, tmp_path: Path
 ) -> None:
