@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -21,7 +22,7 @@ from typing import Any
 
 import psutil
 import requests
-from docker.errors import DockerException
+from docker.errors import APIError, DockerException
 from docker.models.containers import Container
 from docker.utils.socket import frames_iter
 
@@ -43,6 +44,10 @@ OWNER, TREE, KEY = "perfbisect.owner", "perfbisect.tree", "perfbisect.key"
 #: A container that everybody forgot ends by itself.
 _LIFETIME = ("sleep", "604800")
 _END_SECONDS = 60.0
+
+#: Where a container finds what the kernel did to it, with the second and the first cgroups.
+_MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_OOM_KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 
 
 class WarmContainer:
@@ -76,10 +81,10 @@ class WarmContainer:
         try:
             with translated():
                 code, timed_out, cancelled = self._follow(spec, output, started + timeout, cancel)
-                self._container.reload()
+                ended = not (timed_out or cancelled)
+                out_of_memory = code != 0 and ended and self._killed_for_memory()
         finally:
             output.close()
-        out_of_memory = bool(self._container.attrs.get("State", {}).get("OOMKilled"))
         self.spoilt = timed_out or cancelled or out_of_memory
         return ContainerResult(
             returncode=code,
@@ -90,6 +95,20 @@ class WarmContainer:
             tail=output.tail,
             log_error=output.error,
         )
+
+    def _killed_for_memory(self) -> bool:
+        """Ask the kernel whether it killed something here: the engine tells only at the end.
+
+        One such container is not used again, so a count above zero is of this command.
+        """
+        try:
+            told = self._container.exec_run(["cat", *_MEMORY_EVENTS]).output
+        except APIError:
+            # It has ended altogether.
+            self._container.reload()
+            return bool(self._container.attrs.get("State", {}).get("OOMKilled"))
+        found = _OOM_KILLS.findall(told) if isinstance(told, bytes) else []
+        return any(int(count) for count in found)
 
     def _follow(
         self, spec: ContainerSpec, output: ProcessOutput, deadline: float, cancel: CancelToken
