@@ -126,7 +126,7 @@ async def admit_caller(
         return
     try:
         caller = await _identified(request, bearer)
-    except NotAuthorisedError:
+    except (LimitedError, NotAuthorisedError):
         if scope is not None:
             raise
         caller = _stranger(request)

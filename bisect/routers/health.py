@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from perfbisect.problems import documented
 from perfbisect.routers import models
 from perfbisect.routers.access import public
 from perfbisect.routers.deps import Opened
@@ -62,7 +63,10 @@ def _database(services: Services) -> str:
     "/metrics",
     operation_id="readMetrics",
     response_class=PlainTextResponse,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **documented(401, 403, 429),
+    },
 )
 def read_metrics(request: Request) -> Response:
     """Return figures in Prometheus' text format."""
