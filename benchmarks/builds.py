@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import statistics
 import subprocess
 import tempfile
@@ -165,49 +166,62 @@ def _git(path: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def bare(repository: Path, bazel: Path, shas: list[str], root: Path) -> list[float]:
-    """Return seconds of ``bazel build`` for each commit after the first, in one warm checkout."""
-    checkout = root / "bare"
-    _git(root, "clone", "-q", str(repository), str(checkout))
-    command = [str(bazel), f"--output_user_root={root}/bare-root", "build", "--color=no"]
-    command += ["--curses=no", TARGET]
-    seconds = []
-    try:
-        for sha in shas:
-            _git(checkout, "checkout", "-q", sha)
-            started = time.monotonic()
-            subprocess.run(command, cwd=checkout, check=True, capture_output=True)
-            seconds.append(time.monotonic() - started)
-    finally:
-        subprocess.run([*command[:2], "shutdown"], cwd=checkout, check=False, capture_output=True)
-    return seconds[1:]
+class Bare:
+    """A checkout in which a person builds by hand, with a server that stays warm."""
+
+    def __init__(self, repository: Path, bazel: Path, root: Path) -> None:
+        self._checkout = root / "bare"
+        self._start = [str(bazel), f"--output_user_root={root}/bare-root"]
+        _git(root, "clone", "-q", str(repository), str(self._checkout))
+
+    def build(self, sha: str) -> float:
+        """Check a commit out and build it; return the seconds that Bazel took."""
+        _git(self._checkout, "checkout", "-q", sha)
+        command = [*self._start, "build", "--color=no", "--curses=no", TARGET]
+        started = time.monotonic()
+        subprocess.run(command, cwd=self._checkout, check=True, capture_output=True)
+        return time.monotonic() - started
+
+    def close(self) -> None:
+        """End the server."""
+        command = [*self._start, "shutdown"]
+        subprocess.run(command, cwd=self._checkout, check=False, capture_output=True)
 
 
-def ours(
-    builder: RecipeBuilder, recipe: Recipe, mirror: Path, shas: list[str], root: Path
-) -> list[float]:
-    """Return seconds of the builder's whole path for each commit after the first."""
-    seconds = []
-    for number, sha in enumerate(shas):
-        work = root / "work" / str(number)
+class Ours:
+    """perfbisect's builder on the same history."""
+
+    def __init__(self, recipe: Recipe, mirror: Path, root: Path) -> None:
+        self._recipe = recipe
+        self._mirror = mirror
+        self._root = root
+        self.builder = make_builder(BuilderSettings())
+        #: Seconds that Bazel itself took, as its log says, of each build.
+        self.inside: list[float] = []
+
+    def build(self, sha: str) -> float:
+        """Build a commit; return the seconds of the whole path."""
+        name = f"benchmark-{len(self.inside)}"
+        work = self._root / "work" / name
         work.mkdir(parents=True)
-        tree = _git(mirror, "rev-parse", f"{sha}^{{tree}}").strip()
         request = BuildRequest(
-            id=f"benchmark-{number}",
-            mirror=mirror,
+            id=name,
+            mirror=self._mirror,
             commit=sha,
-            tree=tree,
-            recipe=recipe,
+            tree=_git(self._mirror, "rev-parse", f"{sha}^{{tree}}").strip(),
+            recipe=self._recipe,
             work_dir=work,
-            log_path=root / f"{number}.log",
-            cache_dir=root / "cache",
+            log_path=self._root / f"{name}.log",
+            cache_dir=self._root / "cache",
         )
         started = time.monotonic()
-        result = builder.build(request, CancelToken())
-        seconds.append(time.monotonic() - started)
+        result = self.builder.build(request, CancelToken())
+        seconds = time.monotonic() - started
+        log = request.log_path.read_text()
         if not isinstance(result, BuildSuccess):
-            raise SystemExit(f"{result}\n{request.log_path.read_text()[-4000:]}")
-    return seconds[1:]
+            raise SystemExit(f"{result}\n{log[-4000:]}")
+        self.inside.append(float(re.findall(r"Elapsed time: ([\d.]+)s", log)[-1]))
+        return seconds
 
 
 def bisections(
@@ -309,17 +323,21 @@ def main() -> None:
         shas = make_repository(repository, options.targets, options.rounds)
         mirror = open_mirror(repository, root / "mirrors").path
         bazel = BazelBinaries(root / "cache", "benchmark").find(BAZEL, "", CancelToken()).path
-        print(f"{options.targets} targets, {options.rounds} commits, Bazel {BAZEL}")
-        plain = bare(repository, bazel, shas, root)
-        _print("bare, warm checkout", plain)
-        builder = make_builder(BuilderSettings())
+        print(f"{options.targets} targets, {options.rounds} commits, Bazel {BAZEL}", flush=True)
+        by_hand, ours = Bare(repository, bazel, root), Ours(recipe, mirror, root)
         try:
-            kept = ours(builder, recipe, mirror, shas, root)
+            # In turn, so that whatever else this machine does bears on both.
+            pairs = [(by_hand.build(sha), ours.build(sha)) for sha in shas][1:]
+            plain, kept = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            _print("bazel build by hand, warm", plain)
             _print("perfbisect", kept)
-            print(f"ratio of medians: {statistics.median(kept) / statistics.median(plain):.2f}")
-            builds, containers = bisections(builder, recipe, repository, shas, root)
+            _print("of which Bazel itself", ours.inside[1:])
+            print(f"ratio: {sum(kept) / sum(plain):.2f} of by hand, ", end="")
+            print(f"{sum(kept) / sum(ours.inside[1:]):.2f} of Bazel itself")
+            builds, containers = bisections(ours.builder, recipe, repository, shas, root)
         finally:
-            builder.close()
+            by_hand.close()
+            ours.builder.close()
         print(f"two bisections of the same two trees: {builds} builds")
         print(f"a third one, whose trees are built: {containers} containers")
 
