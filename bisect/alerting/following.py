@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from perfbisect.alerting.configuration import AlertConfig
 from perfbisect.alerting.findings import remember
@@ -17,7 +18,7 @@ from perfbisect.alerting.requests import check_request_of, own_policy, priority_
 from perfbisect.alerting.starting import Submitter, submitted
 from perfbisect.alerting.wording import name_of
 from perfbisect.core.alert_states import AlertState, MessageEvent
-from perfbisect.core.states import BisectionState, ChangeKind, Outcome
+from perfbisect.core.states import BisectionState, ChangeKind, ExperimentKind, Outcome
 from perfbisect.errors import BadInputError, PerfbisectError, TransientError
 from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
@@ -27,6 +28,9 @@ from perfbisect.store.tables import BisectionRow, ExperimentRow
 
 #: Difference of a culprit from its parent that explains an alert of this kind.
 _EXPLAINS = {ChangeKind.REGRESSION: "worse", ChangeKind.RECOVERY: "better"}
+
+#: How long after a proof ended it is still looked at.
+_PROOF_IS_NEWS = timedelta(days=1)
 
 
 def follow(services: Services, config: AlertConfig, submitter: Submitter) -> None:
@@ -101,12 +105,15 @@ def explain(session: Session, row: AlertRow, finding: FindingRow) -> None:
 
 
 def _begin_checks(services: Services, config: AlertConfig, submitter: Submitter) -> None:
+    leader = aliased(AlertRow)
+    answered = (
+        select(AlertRow.id)
+        .join(leader, leader.id == AlertRow.leader_id)
+        .where(AlertRow.state == AlertState.BISECTING, leader.state != AlertState.BISECTING)
+        .order_by(AlertRow.id)
+    )
     with services.database.read() as session:
-        waiting = session.scalars(
-            select(AlertRow.id).where(
-                AlertRow.state == AlertState.BISECTING, AlertRow.leader_id.is_not(None)
-            )
-        ).all()
+        waiting = session.scalars(answered).all()
     for alert_id in waiting:
         with services.database.write() as session:
             row = session.get_one(AlertRow, alert_id, with_for_update=True)
@@ -249,9 +256,13 @@ def _note_proofs(services: Services) -> None:
     open_ones = (
         select(FindingRow, BisectionRow)
         .join(BisectionRow, BisectionRow.id == FindingRow.bisection_id)
-        .where(FindingRow.proven_at.is_(None))
-        .order_by(FindingRow.id.desc())
-        .limit(100)
+        .join(ExperimentRow, ExperimentRow.bisection_id == BisectionRow.id)
+        .where(
+            FindingRow.proven_at.is_(None),
+            ExperimentRow.kind == ExperimentKind.PROVE,
+            ExperimentRow.state == BisectionState.FINISHED,
+            ExperimentRow.finished_at > now() - _PROOF_IS_NEWS,
+        )
     )
     with services.database.read() as session:
         proven = [

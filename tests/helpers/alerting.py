@@ -61,7 +61,7 @@ class SteppedRunner:
 
     repository: SmallRepository
     steps: Mapping[str, Mapping[int, float]]
-    noise: float = 0.01
+    noise: float = 0.005
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -133,7 +133,7 @@ def scene(
     steps: Mapping[str, Mapping[int, float]],
     *,
     config: str = AT_ONCE,
-    commits: int = 24,
+    commits: int = 8,
     working: bool = True,
     **settings: Any,
 ) -> Iterator[Scene]:

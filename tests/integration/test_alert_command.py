@@ -59,8 +59,8 @@ def test_what_can_not_be_right_is_bad_input(url: str, options: tuple[str, ...], 
 
 def test_a_service_needs_nobody(tmp_path: Path) -> None:
     """An alert told to a running service ends with its culprit, without another word."""
-    with scene(tmp_path, {"strong": {12: 0.5}}, working=False) as here:
-        runner = SteppedRunner(here.repository, {"strong": {12: 0.5}})
+    with scene(tmp_path, {"strong": {5: 0.5}}, working=False) as here:
+        runner = SteppedRunner(here.repository, {"strong": {5: 0.5}})
 
         def make(services: Services) -> Conductor:
             return make_conductor(services, ScriptedBuilder(), runner, tmp_path)
@@ -82,5 +82,5 @@ def test_a_service_needs_nobody(tmp_path: Path) -> None:
                     time.sleep(0.1)
                 verdict = client.get(f"/bisections/{now['bisection_id']}").json()
     assert now["state"] == "explained"
-    assert [each["commits"] for each in verdict["culprits"]] == [[shas[12]]]
+    assert [each["commits"] for each in verdict["culprits"]] == [[shas[5]]]
     assert verdict["origin"] == "alert"

@@ -21,7 +21,7 @@ from perfbisect.store.tables import BisectionRow, ExperimentRow
 def test_one_bisection_for_many_benchmarks(tmp_path: Path) -> None:
     """Three alerts of one range: the strongest is bisected, its culprit is measured on the others;
     the one that has another cause gets a bisection of its own."""
-    steps = {"strong": {23: 0.5}, "weak": {23: 0.8}, "other": {9: 0.7}}
+    steps = {"strong": {5: 0.5}, "weak": {5: 0.8}, "other": {2: 0.7}}
     with scene(tmp_path, steps) as here:
         weak = raise_alert(here.services, here.signal("weak", -0.2))
         strong = raise_alert(here.services, here.signal("strong", -0.5))
@@ -41,8 +41,8 @@ def test_one_bisection_for_many_benchmarks(tmp_path: Path) -> None:
             culprits = {row.id: row.commits for row in session.scalars(select(FindingRow))}
     assert len(bisections) == 2
     assert {row.origin for row in (*bisections, *experiments)} <= {"alert", "bisection"}
-    assert culprits[str(rows["strong"].finding_id)] == [here.repository.shas[23]]
-    assert culprits[str(rows["other"].finding_id)] == [here.repository.shas[9]]
+    assert culprits[str(rows["strong"].finding_id)] == [here.repository.shas[5]]
+    assert culprits[str(rows["other"].finding_id)] == [here.repository.shas[2]]
     # Whatever alerts submit stands behind what people submit.
     assert {row.priority for row in (*bisections, *experiments)} == {-10}
 
@@ -50,7 +50,7 @@ def test_one_bisection_for_many_benchmarks(tmp_path: Path) -> None:
 def test_a_late_alert_joins_the_answer(tmp_path: Path) -> None:
     """An alert of a range whose culprit is known already is checked, not bisected again; the same
     benchmark told by another source is not even checked."""
-    with scene(tmp_path, {"strong": {23: 0.5}, "weak": {23: 0.8}}) as here:
+    with scene(tmp_path, {"strong": {5: 0.5}, "weak": {5: 0.8}}) as here:
         first = raise_alert(here.services, here.signal("strong"))
         here.until_state(first, "explained")
         late = raise_alert(here.services, here.signal("weak", -0.2))
@@ -68,7 +68,7 @@ def test_a_late_alert_joins_the_answer(tmp_path: Path) -> None:
 
 def test_what_does_not_reproduce_is_closed(tmp_path: Path) -> None:
     """An alert about nothing ends as not reproduced; the next of its group is tried by itself."""
-    with scene(tmp_path, {"calm": {}, "weak": {23: 0.8}}) as here:
+    with scene(tmp_path, {"calm": {}, "weak": {5: 0.8}}) as here:
         calm = raise_alert(here.services, here.signal("calm", -0.4))
         weak = raise_alert(here.services, here.signal("weak", -0.2))
         here.until_state(calm, "not_reproduced")
@@ -79,13 +79,13 @@ def test_what_does_not_reproduce_is_closed(tmp_path: Path) -> None:
 
 def test_a_recovery_is_explained_and_over(tmp_path: Path) -> None:
     """A recovery's cause is found by a search for the fix; nothing stays open for it."""
-    with scene(tmp_path, {"back": {0: 0.5, 17: 2.0}}) as here:
+    with scene(tmp_path, {"back": {0: 0.5, 4: 2.0}}) as here:
         shas = here.repository.shas
         signal = here.signal("back", 1.0, kind=ChangeKind.RECOVERY, good=shas[-1], bad=shas[0])
         row = here.until_state(raise_alert(here.services, signal), "resolved")
         with here.services.database.read() as session:
             finding = session.get_one(FindingRow, row.finding_id)
-        assert finding.commits == [shas[17]]
+        assert finding.commits == [shas[4]]
 
 
 def test_messages_tell_each_thing_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_messages_tell_each_thing_once(tmp_path: Path, monkeypatch: pytest.Monke
         config = AT_ONCE + (
             f'[notify.hook]\nkind = "webhook"\nurl = "{inbox.url}"\nsecret_env = "HOOK_SECRET"\n'
         )
-        steps = {"strong": {23: 0.5}, "weak": {23: 0.8}}
+        steps = {"strong": {5: 0.5}, "weak": {5: 0.8}}
         with scene(tmp_path, steps, config=config, outbound_allowed=["127.0.0.1"],
                    public_url="https://bench.example.org") as here:  # fmt: skip
             strong = raise_alert(here.services, here.signal("strong"))
@@ -127,8 +127,8 @@ def test_messages_tell_each_thing_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert states == {MessageState.DELIVERED}
     found = dict(zip(inbox.kinds(), (body for _, body in inbox.got), strict=True))
     report = found["perfbisect.found"]["data"]
-    assert report["commits"] == [here.repository.shas[23]]
-    assert here.repository.shas[23][:10] in report["markdown"]
+    assert report["commits"] == [here.repository.shas[5]]
+    assert here.repository.shas[5][:10] in report["markdown"]
     assert "https://bench.example.org/bisections/" in report["markdown"]
     assert "back since 12-02" in found["perfbisect.fixed"]["data"]["markdown"]
 
@@ -152,7 +152,7 @@ def test_what_may_not_start_waits_with_its_reason(
         '[alerts]\ngroup_wait = "0s"\nself_checks = false\n[alerts.policy]\n'
         + policy.format(later=window) + "\n"
     )  # fmt: skip
-    with scene(tmp_path, {"strong": {23: 0.5}}, config=config, working=False) as here:
+    with scene(tmp_path, {"strong": {5: 0.5}}, config=config, working=False) as here:
         alert = raise_alert(here.services, here.signal("strong"))
         other = raise_alert(here.services, here.signal("strong", fingerprint="second"))
         here.desk.look()
@@ -171,12 +171,12 @@ def test_what_may_not_start_waits_with_its_reason(
 def test_a_spent_budget_comes_back(tmp_path: Path) -> None:
     """The second alert of a series waits until the first bisection is a day old, then starts."""
     config = AT_ONCE + "budget_per_day = 1\n"
-    with scene(tmp_path, {"strong": {23: 0.5}}, config=config, working=False) as here:
+    with scene(tmp_path, {"strong": {5: 0.5}}, config=config, working=False) as here:
         shas = here.repository.shas
         first = raise_alert(here.services, here.signal("strong"))
         here.desk.look()
         second = raise_alert(
-            here.services, here.signal("strong", fingerprint="second", bad=shas[20])
+            here.services, here.signal("strong", fingerprint="second", bad=shas[6])
         )
         here.desk.look()
         assert here.alert(first).state is AlertState.BISECTING
@@ -192,7 +192,7 @@ def test_an_alert_that_says_too_little_is_held_until_a_person_completes_it(
 ) -> None:
     """Without a range nothing can be bisected: it is held with what is missing, and goes on once a
     person says it."""
-    with scene(tmp_path, {"strong": {23: 0.5}}, working=False) as here:
+    with scene(tmp_path, {"strong": {5: 0.5}}, working=False) as here:
         alert = raise_alert(here.services, here.signal("strong", good=None, recipe=None))
         here.desk.look()
         row = here.alert(alert)
@@ -208,7 +208,7 @@ def test_an_alert_that_says_too_little_is_held_until_a_person_completes_it(
 
 def test_what_is_refused_is_held_with_the_words_of_the_refusal(tmp_path: Path) -> None:
     """A repository that may not be submitted here holds the alert, and names it."""
-    with scene(tmp_path, {"strong": {23: 0.5}}, working=False) as here:
+    with scene(tmp_path, {"strong": {5: 0.5}}, working=False) as here:
         strange = here.signal("strong", repository="https://example.org/strange.git")
         alert = raise_alert(here.services, strange)
         here.desk.look()

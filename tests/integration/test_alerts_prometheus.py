@@ -156,7 +156,7 @@ def test_a_number_that_prometheus_watches(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     exporter = Exporter()
-    with scene(tmp_path, {"strong": {12: 0.69}}, working=False, anonymous=Anonymous.NONE) as here:
+    with scene(tmp_path, {"strong": {5: 0.69}}, working=False, anonymous=Anonymous.NONE) as here:
 
         def alerts() -> list[AlertRow]:
             with here.services.database.read() as session:

@@ -95,7 +95,7 @@ def make_storm(here: Scene, total: int = 1000) -> Storm:
 def test_a_storm_is_weathered(tmp_path: Path) -> None:
     """No answer is a 5xx; each real change gets one bisection; every alert is accounted for."""
     config = AT_ONCE.replace('"0s"', '"1h"') + "budget_per_day = 100\n"
-    steps = {name: {12: 0.5} for name in BENCHMARKS}
+    steps = {name: {5: 0.5} for name in BENCHMARKS}
     with scene(tmp_path, steps, config=config, working=False) as here:
         storm = make_storm(here)
         stop = threading.Event()

@@ -134,7 +134,7 @@ def test_upgrades_at_the_same_time(url: str) -> None:
 def test_alerts_told_at_once_to_two_desks(url: str, tmp_path: Path) -> None:
     """Eight senders tell twelve alerts of one range five times each while two desks look: each
     notice counts, and there is one bisection."""
-    with scene(tmp_path, {"strong": {12: 0.5}}, working=False, database_url=url) as here:
+    with scene(tmp_path, {"strong": {5: 0.5}}, working=False, database_url=url) as here:
         desks = [here.desk, Desk(here.services, AlertSubmitter(here.services))]
         signals = [here.signal("strong", fingerprint=f"f{number}") for number in range(12)]
 
