@@ -1,4 +1,7 @@
-"""Who took a commit back, brought it back, or carried it to another branch."""
+"""Who took a commit back, brought it back, or carried it to another branch.
+
+Messages tell most of it (``core.relations``); equal patches and subjects tell what they do not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from perfbisect.core.relations import (
     TELLING,
+    Deed,
     Naming,
     Relation,
     RelationKind,
@@ -14,6 +18,7 @@ from perfbisect.core.relations import (
     read_mentions,
     relate,
 )
+from perfbisect.git.axis import is_ancestor
 from perfbisect.git.process import Git, GitError
 
 #: Most messages read for the relations of one commit.
@@ -22,6 +27,8 @@ _MOST_MESSAGES = 5000
 _DEEPEST_CHAIN = 10
 #: Most commits of another branch compared for the same change.
 _MOST_COMPARED = 2000
+#: Most commits on the same files that are compared with a commit unasked, the newest.
+_MOST_REPEATED = 300
 
 
 def relations(path: Path, sha: str, tips: Sequence[str]) -> tuple[Relation, ...]:
@@ -38,7 +45,56 @@ def relations(path: Path, sha: str, tips: Sequence[str]) -> tuple[Relation, ...]
         *reachable,
         f"^{sha}",
     )
-    return relate([*earlier, *reversed(later)]).get(sha, ())
+    said_of = relate([*earlier, *reversed(later)])
+    told = said_of.get(sha, ())
+    # Of what says itself what it does nothing is guessed.
+    known = said_of.keys() | {said.sha for said in (*earlier, *later) if _takes_back(said)}
+    same = _repeated(git, sha, reachable)
+    return (*told, *(relation for relation in same if relation.commit not in known))
+
+
+def _takes_back(said: Said) -> bool:
+    return any(mention.deed is not Deed.PICK for mention in read_mentions(said.message))
+
+
+def _repeated(git: Git, sha: str, reachable: Sequence[str]) -> list[Relation]:
+    """Return the commits that make the same change without saying so.
+
+    An equal patch is certain; an equal subject on some of the same files, on another line of
+    history, is called likely.
+    """
+    (own, files) = _moment_and_subject(git, sha), _files(git, sha)
+    if not files:
+        return []
+    spelled = [f":(literal){name}" for name in files]
+    limits = (f"--max-count={_MOST_REPEATED}", "--no-merges", "--format=%H %ct %s")
+    shown = git.text("log", *limits, *reachable, f"^{sha}", "--", *spelled)
+    near = [line.split(" ", 2) for line in shown.split("\n") if line.count(" ") >= 2]
+    identities = _patch_ids(git, [sha, *(name for name, _, _ in near)])
+    found = []
+    for name, moment, subject in near:
+        same = identities.get(name, name) == identities.get(sha)
+        if not same and subject != own[1]:
+            continue
+        later_here = is_ancestor(git, sha, name)
+        if same and later_here:
+            found.append(Relation(RelationKind.RELANDED_AS, name))
+        elif not later_here:
+            before = int(moment) < own[0]
+            kind = RelationKind.CHERRY_PICKED_FROM if before else RelationKind.CHERRY_PICKED_AS
+            found.append(Relation(kind, name, likely=not same))
+    return found
+
+
+def _moment_and_subject(git: Git, sha: str) -> tuple[int, str]:
+    moment, _, subject = git.text("log", "--no-walk", "--format=%ct %s", sha, "--").partition(" ")
+    return int(moment), subject
+
+
+def _files(git: Git, sha: str) -> list[str]:
+    """Return the files that a commit touches, not more than can be looked for."""
+    shown = git.text("diff-tree", "-r", "--no-commit-id", "--name-only", "-z", sha)
+    return [name for name in shown.split("\0") if name][:_MOST_COMPARED]
 
 
 def relations_between(path: Path, earlier: str, later: str) -> dict[str, tuple[Relation, ...]]:
@@ -108,8 +164,7 @@ def counterpart(path: Path, sha: str, branch: str) -> Relation | None:
     The same patch is certain; the same subject on some of the same files is called likely.
     """
     git = Git(path)
-    files = git.text("diff-tree", "-r", "--no-commit-id", "--name-only", "-z", sha).split("\0")
-    files = [name for name in files if name][:_MOST_COMPARED]
+    files = _files(git, sha)
     if not files:
         return None
     limits = (f"--max-count={_MOST_COMPARED}", "--no-merges")

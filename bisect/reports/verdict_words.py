@@ -81,7 +81,8 @@ def _name(culprit: Mapping[str, Any], noun: str) -> str:
 
 def _relation(relation: Mapping[str, Any]) -> str:
     words = str(relation.get("kind", "related to")).replace("_", " ")
-    return f"{words} {short(str(relation.get('commit', '?')))}"
+    doubt = " (likely)" if relation.get("likely") else ""
+    return f"{words} {short(str(relation.get('commit', '?')))}{doubt}"
 
 
 def culprit_lines(verdict: Verdict) -> list[CulpritLine]:

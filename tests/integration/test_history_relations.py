@@ -108,3 +108,34 @@ def test_an_equal_subject_on_the_same_files_is_a_likely_counterpart(
     mirror = open_mirror(shop.path, tmp_path / "mirrors")
     found = mirror.counterpart(shop.git("rev-parse", "other"), "r2")
     assert found == Relation(RelationKind.CHERRY_PICKED_AS, by_hand, likely=True)
+
+
+def test_a_pick_that_says_nothing_is_found_by_its_patch(shop: Workshop, tmp_path: Path) -> None:
+    """Seen from both sides, by the dates: from the original, and from the release branch."""
+    shop.switch("r3", "base")
+    silent = shop.commit("Other words", {"g": "2\n"})
+    mirror = open_mirror(shop.path, tmp_path / "mirrors")
+    other = shop.git("rev-parse", "other")
+    assert mirror.relations(other) == (Relation(RelationKind.CHERRY_PICKED_AS, silent),)
+    assert mirror.relations(silent) == (Relation(RelationKind.CHERRY_PICKED_FROM, other),)
+    assert mirror.relations(other, within="reland") == ()
+
+
+def test_a_pick_resolved_by_hand_is_likely_by_its_subject(shop: Workshop, tmp_path: Path) -> None:
+    """Another patch under the same subject on another branch; on its own line it means nothing."""
+    shop.switch("r4", "base")
+    by_hand = shop.commit("other", {"g": "resolved\n"})
+    shop.switch("master")
+    shop.commit("other", {"g": "again\n"})
+    mirror = open_mirror(shop.path, tmp_path / "mirrors")
+    found = mirror.relations(shop.git("rev-parse", "other"))
+    assert found == (Relation(RelationKind.CHERRY_PICKED_AS, by_hand, likely=True),)
+
+
+def test_the_same_change_made_again_later_is_a_reland(shop: Workshop, tmp_path: Path) -> None:
+    """It was taken back by hand and came again, and neither said so."""
+    shop.commit("by hand", {"g": "1\n"})
+    again = shop.commit("once more", {"g": "2\n"})
+    mirror = open_mirror(shop.path, tmp_path / "mirrors")
+    found = mirror.relations(shop.git("rev-parse", "other"))
+    assert found == (Relation(RelationKind.RELANDED_AS, again),)

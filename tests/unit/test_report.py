@@ -61,6 +61,19 @@ def test_the_cost_is_told_with_that_of_the_proof() -> None:
     )
 
 
+def test_a_relation_that_is_only_likely_says_so() -> None:
+    """A culprit's line tells who took it back, and which copy of it is a guess."""
+    relations = [
+        {"kind": "reverted_by", "commit": SHA_B},
+        {"kind": "cherry_picked_as", "commit": SHA_C, "likely": True},
+    ]
+    (line,) = report.culprit_lines(verdict(culprits=[culprit(relations=relations)]))
+    assert line.relations == (
+        "reverted by bbbbbbbbbb",
+        "cherry picked as cccccccccc (likely)",
+    )
+
+
 def test_sentence_of_one_culprit() -> None:
     """One culprit's sentence has its name, subject, sizes, interval, proof and probability."""
     assert report.sentence(verdict()) == (
