@@ -34,6 +34,8 @@ class NightlyClock:
             sync_project(self._services)
         except PerfbisectError as error:
             log.error("nightly series are as they were: %s", error)
+        # A look that takes longer than the period is no news.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self._scheduler.add_job(
             self._look,
             "interval",
