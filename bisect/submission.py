@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from perfbisect.axes import PreparedAxis, Progress, commit_axis, version_axis
@@ -27,13 +27,13 @@ from perfbisect.definitions import (
     store_definitions,
     store_recipe,
 )
-from perfbisect.errors import ConflictError
 from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import bisection
 from perfbisect.store.published import share_built, store_pinned, store_published
+from perfbisect.store.submitted import find_by_key, find_unfinished
 from perfbisect.store.tables import BisectionRow, CandidateRow
 from perfbisect.units import parse_duration, parse_percent, parse_threshold
 
@@ -101,7 +101,7 @@ def submit(
     files = put_files(services, prepared.measured)
     with services.database.write() as session:
         if resume:
-            unfinished = bisections.find_unfinished(session, digest)
+            unfinished = find_unfinished(session, BisectionRow, digest)
             if unfinished is not None:
                 return Submitted(unfinished.id, True, len(prepared.axis.candidates))
         row = _insert(session, request, prepared, files, digest)
@@ -118,22 +118,12 @@ def submit(
 
 
 def _by_key(services: Services, request: BisectionRequest, key: str | None) -> Submitted | None:
-    if key is None:
-        return None
     with services.database.read() as session:
-        row = session.scalar(select(BisectionRow).where(BisectionRow.idempotency_key == key))
+        row = find_by_key(session, BisectionRow, key, request.model_dump(mode="json"))
         if row is None:
             return None
-        if row.request != request.model_dump(mode="json"):
-            raise ConflictError(
-                "this Idempotency-Key was used for another request; send a new key",
-                field="Idempotency-Key",
-                value=key,
-            )
-        positions = session.scalars(
-            select(CandidateRow.position).where(CandidateRow.bisection_id == row.id)
-        ).all()
-        return Submitted(row.id, False, len(positions))
+        query = select(func.count()).where(CandidateRow.bisection_id == row.id)
+        return Submitted(row.id, False, session.scalar(query) or 0)
 
 
 def prepare(
@@ -184,7 +174,8 @@ def _measured(
         base_dir=base_dir,
         allow_local=allow_local,
     )
-    return found.with_switches(request.recipe_options).with_env(request.env)
+    switches = {switch.value: on for switch, on in request.recipe_options.items()}
+    return found.with_switches(switches).with_env(request.env)
 
 
 def make_policy(request: BisectionRequest) -> Policy:
