@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,10 +15,14 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from tests.helpers.command_line import call
+from tests.helpers.conducting import PROJECT, make_conductor
 from tests.helpers.serving import API, client_of, opened, settings_in, shown_app
 
 from perfbisect import series
+from perfbisect.api import create_app
+from perfbisect.conductor import Conductor
 from perfbisect.services import Services
+from perfbisect.testing import ScriptedBuilder, ScriptedRunner
 
 READERS = Path(__file__).resolve().parents[1] / "data" / "readers"
 FIRST = date(2019, 7, 1)
@@ -174,6 +179,24 @@ def test_changes_and_the_series_are_shown(site: Site) -> None:
     assert 'href="/series/a"' in site.client.get("/series").text
     assert site.get("/b", 404)["field"] == "series"
     assert site.client.get("/series/b").status_code == 404
+
+
+def test_a_running_service_searches_what_comes(tmp_path: Path) -> None:
+    """Points that are sent to a service are searched by itself, without being asked."""
+    (tmp_path / "perfbisect.toml").write_text(PROJECT)
+    settings = settings_in(tmp_path, project_dir=tmp_path)
+
+    def make(services: Services) -> Conductor:
+        return make_conductor(services, ScriptedBuilder(), ScriptedRunner(lambda commit: 1.0), tmp_path)
+
+    with client_of(create_app(settings, make=make)) as client:
+        answer = client.post(f"{API}/nightly/a/points", json=drop(34, 30))
+        assert answer.status_code == 200, answer.text
+        found: list[Any] = []
+        while not found:
+            time.sleep(0.05)
+            found = client.get(f"{API}/nightly/a/changes?state=confirmed").json()
+    assert found[0]["bad"]["night"] == "2019-07-31"
 
 
 def test_searching_again_finds_nothing_new(site: Site) -> None:
