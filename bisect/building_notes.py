@@ -5,7 +5,6 @@ Facts are read from the mirror, without a checkout; trees with carried changes a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,7 +15,7 @@ from perfbisect.arms import change_for
 from perfbisect.core.bazel_flags import option_problems
 from perfbisect.core.eras import crossings, unified, ways
 from perfbisect.core.recipe import Recipe, RecipeKind
-from perfbisect.core.revision import Action, Change, Revision, parse_revision
+from perfbisect.core.revision import Action, Change, Revision, parse_revision, patch_name
 from perfbisect.core.toolchain import TOOLCHAIN_FILES, ToolchainFacts, toolchain_facts
 from perfbisect.errors import BadInputError
 from perfbisect.git.axis import is_ancestor
@@ -80,9 +79,8 @@ def make_carry(mirror: Mirror, picks: Sequence[str], patches: Sequence[str]) -> 
 
 
 def named_patches(patches: Sequence[str]) -> dict[str, bytes]:
-    """Return name -> text of patches: the same patch has the same name, whatever its file was."""
-    texts = [text.encode() for text in patches]
-    return {f"carry-{hashlib.sha256(text).hexdigest()[:8]}.diff": text for text in texts}
+    """Return name -> text of patches."""
+    return {patch_name(text): text.encode() for text in patches}
 
 
 def carry_along(

@@ -9,6 +9,7 @@ What a revision *is*, once resolved, is the git tree that it gives: ``perfbisect
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -78,6 +79,11 @@ class Revision:
 
 class RevisionSyntaxError(ValueError):
     """A text is no revision; the message names the word and says what would be right."""
+
+
+def patch_name(text: str) -> str:
+    """Return what a patch without a file is called: by its content, so the same is the same."""
+    return f"carry-{hashlib.sha256(text.encode()).hexdigest()[:8]}.diff"
 
 
 def reverting(base: str, *refs: str) -> Revision:

@@ -9,7 +9,13 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from perfbisect.core.recipe import Benchmark, Metric, Recipe
-from perfbisect.core.revision import Action, Revision, RevisionSyntaxError, parse_revision
+from perfbisect.core.revision import (
+    Action,
+    Revision,
+    RevisionSyntaxError,
+    parse_revision,
+    patch_name,
+)
 from perfbisect.reports.document import Block, Code, Paragraph
 from perfbisect.reports.words import short
 
@@ -35,6 +41,8 @@ _OPTIONS = {
     "probe": "--probe",
     "all_parents": "--all-parents",
     "paths": "--path",
+    "carry": "--carry",
+    "carry_pick": "--carry-pick",
 }
 _DEFAULTS = {"min_effect": "3%", "find": "all", "confidence": 0.99, "probe": 0}
 
@@ -59,6 +67,9 @@ def bisect_command(dossier: Mapping[str, Any]) -> str:
             words.append([option])
         elif field == "recipe_options":
             words += [[option, f"{key}={'on' if on else 'off'}"] for key, on in value.items()]
+        elif field == "carry":
+            # Their texts are too long for a line; the names are those that builds and points tell.
+            words += [[option, patch_name(text)] for text in value]
         elif field == "env":
             words += [[option, f"{key}={each}"] for key, each in value.items()]
         elif isinstance(value, list | tuple):
@@ -72,6 +83,10 @@ def bisect_command(dossier: Mapping[str, Any]) -> str:
 def try_commands(dossier: Mapping[str, Any]) -> list[str]:
     """Return a line for each culprit's revert on the bad end and pick onto the good end."""
     verdict, common = dossier.get("verdict") or {}, _common(dossier)
+    request = dossier.get("request") or {}
+    if request.get("carry") or request.get("carry_pick"):
+        # The proof carried it too, which no single command says.
+        return []
     if not common or verdict.get("axis") == "published":
         return []
     ends = {end: (verdict.get(end) or {}).get("revision") for end in ("good", "bad")}
