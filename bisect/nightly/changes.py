@@ -145,7 +145,8 @@ def _update(session: Session, change_id: str, again: FoundChange, read: _Read) -
             row.refuted_at = now()
             row.reason = f"taken back by later nights: now {again.probability:.0%} likely"
         return
-    _describe(row, again, read)
+    if again.first_bad == row.first_bad_night or not _is_taken(session, read.series.id, again):
+        _describe(row, again, read)
     enough = again.suspected and again.nights > read.settings.confirm_nights
     if enough and not _waits_for_measurement(session, row, read.series):
         row.state = ChangeState.CONFIRMED
@@ -163,20 +164,23 @@ def _waits_for_measurement(session: Session, row: SeriesChangeRow, series: Serie
     return not row.cant_measure and can_compare(series, good, bad)
 
 
+def _is_taken(session: Session, series_id: str, found: FoundChange) -> bool:
+    """Return whether a change of this kind that ends in this night is there already."""
+    query = select(SeriesChangeRow.id).where(
+        SeriesChangeRow.series_id == series_id,
+        SeriesChangeRow.first_bad_night == found.first_bad,
+        SeriesChangeRow.kind == found.kind,
+    )
+    return session.scalar(query) is not None
+
+
 def _is_history(read: _Read, night: date) -> bool:
     """Return whether so many nights were known already that this one is no news."""
     return sum(each.night > night for each in read.nights) > LOOKBACK
 
 
 def _insert(session: Session, read: _Read, found: FoundChange, night: date) -> None:
-    twin = session.scalar(
-        select(SeriesChangeRow).where(
-            SeriesChangeRow.series_id == read.series.id,
-            SeriesChangeRow.first_bad_night == found.first_bad,
-            SeriesChangeRow.kind == found.kind,
-        )
-    )
-    if twin is not None:
+    if _is_taken(session, read.series.id, found):
         return
     row = SeriesChangeRow(
         id=new_id(),
