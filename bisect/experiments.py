@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from perfbisect.arms import PreparedArm, as_json, change_for, insert_arm, prepare_arm
 from perfbisect.companions import resolve_at
@@ -15,7 +16,7 @@ from perfbisect.core.recipe import digest_of
 from perfbisect.core.revision import Action, Change, Revision
 from perfbisect.core.states import BisectionState, ExperimentKind
 from perfbisect.definitions import Definitions, find_definitions, put_files, store_definitions
-from perfbisect.errors import BadInputError, ConflictError
+from perfbisect.errors import BadInputError
 from perfbisect.git.prerequisites import PickSet
 from perfbisect.git.process import Progress
 from perfbisect.history import Mirror, open_mirror
@@ -25,6 +26,7 @@ from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import experiment
+from perfbisect.store.submitted import find_by_key, find_unfinished
 from perfbisect.store.tables import ArmRow, ExperimentRow
 from perfbisect.units import parse_duration, parse_percent
 
@@ -70,46 +72,26 @@ def submit_experiment(
         ConflictError: the key was used for another request.
         TransientError: the repository can't be reached.
     """
-    known = _by_key(services, request, idempotency_key)
-    if known is not None:
-        return known
+    asked = request.model_dump(mode="json")
+    with services.database.read() as session:
+        known = find_by_key(session, ExperimentRow, idempotency_key, asked)
+        if known is not None:
+            return SubmittedExperiment(known.id, False, _count_arms(session, known.id))
     prepared = _prepare(services, request, base_dir, allow_local, progress)
     digest = _digest(prepared)
     files = put_files(services, prepared.definitions)
     with services.database.write() as session:
         if resume:
-            unfinished = session.scalars(
-                select(ExperimentRow)
-                .where(
-                    ExperimentRow.request_digest == digest,
-                    ExperimentRow.state != BisectionState.FINISHED,
-                )
-                .order_by(ExperimentRow.created_at.desc())
-            ).first()
+            unfinished = find_unfinished(session, ExperimentRow, digest)
             if unfinished is not None:
                 return SubmittedExperiment(unfinished.id, True, len(prepared.arms))
-        repository_id, recipe, benchmark = store_definitions(session, prepared.definitions, files)
-        row = ExperimentRow(
-            id=new_id(),
-            kind=prepared.kind,
-            state=BisectionState.QUEUED,
-            request=request.model_dump(mode="json"),
-            request_digest=digest,
-            idempotency_key=idempotency_key,
-            repository_id=repository_id,
-            recipe_digest=prepared.definitions.recipe.digest,
-            benchmark_digest=prepared.definitions.benchmark_digest,
-            recipe=recipe,
-            benchmark=benchmark,
-            policy=dict(prepared.policy),
-            plan=dict(prepared.plan),
-            requested_by=requested_by,
-            origin=origin,
-            priority=priority,
-            created_at=now(),
-            active_seconds=0.0,
-        )
-        session.add(row)
+        row = _insert(session, prepared, files)
+        row.request = asked
+        row.request_digest = digest
+        row.requested_by = requested_by
+        row.origin = origin
+        row.priority = priority
+        row.idempotency_key = idempotency_key
         session.flush()
         for position, arm in enumerate(prepared.arms):
             own = prepared.definitions.with_env(arm.env)
@@ -119,23 +101,30 @@ def submit_experiment(
     return SubmittedExperiment(row.id, False, len(prepared.arms))
 
 
-def _by_key(
-    services: Services, request: ExperimentRequest, key: str | None
-) -> SubmittedExperiment | None:
-    if key is None:
-        return None
-    with services.database.read() as session:
-        row = session.scalar(select(ExperimentRow).where(ExperimentRow.idempotency_key == key))
-        if row is None:
-            return None
-        if row.request != request.model_dump(mode="json"):
-            raise ConflictError(
-                "this Idempotency-Key was used for another request; send a new key",
-                field="Idempotency-Key",
-                value=key,
-            )
-        arms = session.scalars(select(ArmRow.position).where(ArmRow.experiment_id == row.id)).all()
-        return SubmittedExperiment(row.id, False, len(arms))
+def _count_arms(session: Session, experiment_id: str) -> int:
+    query = select(func.count()).select_from(ArmRow).where(ArmRow.experiment_id == experiment_id)
+    return session.scalar(query) or 0
+
+
+def _insert(session: Session, prepared: _Prepared, files: dict[str, str]) -> ExperimentRow:
+    """Add the row of an experiment; what is not known from the preparation is still to be set."""
+    repository_id, recipe, benchmark = store_definitions(session, prepared.definitions, files)
+    row = ExperimentRow(
+        id=new_id(),
+        kind=prepared.kind,
+        state=BisectionState.QUEUED,
+        repository_id=repository_id,
+        recipe_digest=prepared.definitions.recipe.digest,
+        benchmark_digest=prepared.definitions.benchmark_digest,
+        recipe=recipe,
+        benchmark=benchmark,
+        policy=dict(prepared.policy),
+        plan=dict(prepared.plan),
+        created_at=now(),
+        active_seconds=0.0,
+    )
+    session.add(row)
+    return row
 
 
 def _digest(prepared: _Prepared) -> str:

@@ -57,19 +57,6 @@ def add_decision(
     )
 
 
-def find_unfinished(session: Session, request_digest: str) -> BisectionRow | None:
-    """Return the newest unfinished bisection of this very request."""
-    return session.scalars(
-        select(BisectionRow)
-        .where(
-            BisectionRow.request_digest == request_digest,
-            BisectionRow.state != BisectionState.FINISHED,
-        )
-        .order_by(BisectionRow.created_at.desc())
-        .limit(1)
-    ).first()
-
-
 def acquire_leases(
     session: Session, owner: str, *, only: Collection[str] | None = None, limit: int = 64
 ) -> list[JobRef]:
