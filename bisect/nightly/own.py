@@ -31,6 +31,12 @@ log = logging.getLogger(__name__)
 
 #: Missed nights that are caught up, at most: older ones are history.
 MOST_MISSED = 7
+#: How the reason of a night begins that failed for want of a network, and is tried again.
+_UNREACHABLE = "unreachable: "
+#: Time until such a night is tried again.
+_TRY_AGAIN = timedelta(minutes=10)
+#: Time after which a night that never became an experiment was lost with its process.
+_LOST = timedelta(hours=1)
 #: How far back a published wheel of a night may be.
 _OLDEST_WHEEL = timedelta(days=30)
 
@@ -80,7 +86,7 @@ def run_night(services: Services, name: str, night: date | None = None) -> Serie
             return _end(services, row.id, NightState.SKIPPED, f"as on {last.night}: nothing new")
         return _start(services, series, row, build)
     except TransientError as error:
-        _end(services, row.id, NightState.FAILED, error.message)
+        _end(services, row.id, NightState.FAILED, _UNREACHABLE + error.message)
         raise
     except PerfbisectError as error:
         return _end(services, row.id, NightState.FAILED, error.message)
@@ -120,7 +126,7 @@ def _begin(services: Services, series: SeriesRow, night: date) -> SeriesNightRow
                 value=str(night),
             )
         row.state = NightState.MEASURING
-        row.version, row.commits = "", {}
+        row.version, row.commits, row.created_at = "", {}, now()
         row.experiment_id = row.finished_at = None
     return row
 
@@ -204,7 +210,16 @@ def collect_nights(services: Services) -> int:
             SeriesNightRow.experiment_id.is_not(None),
         )
         rows = list(session.scalars(query.order_by(SeriesNightRow.night)))
-    return sum(_collect(services, row) for row in rows)
+        lost = session.scalars(
+            select(SeriesNightRow.id).where(
+                SeriesNightRow.state == NightState.MEASURING,
+                SeriesNightRow.experiment_id.is_(None),
+                SeriesNightRow.created_at < now() - _LOST,
+            )
+        ).all()
+    for night_id in lost:
+        _end(services, night_id, NightState.FAILED, _UNREACHABLE + "its process was lost")
+    return len(lost) + sum(_collect(services, row) for row in rows)
 
 
 def _collect(services: Services, row: SeriesNightRow) -> bool:
@@ -256,13 +271,21 @@ def due_nights(session: Session, series: SeriesRow, moment: datetime) -> list[da
     if not series.schedule:
         return []
     trigger = trigger_of(series.schedule)
-    last = session.scalar(
-        select(func.max(SeriesNightRow.night)).where(SeriesNightRow.series_id == series.id)
+    own = SeriesNightRow.series_id == series.id
+    last = session.scalar(select(func.max(SeriesNightRow.night)).where(own))
+    again = session.scalars(
+        select(SeriesNightRow.night).where(
+            own,
+            SeriesNightRow.state == NightState.FAILED,
+            SeriesNightRow.reason.startswith(_UNREACHABLE),
+            SeriesNightRow.finished_at < moment - _TRY_AGAIN,
+            SeriesNightRow.night > moment.date() - timedelta(days=MOST_MISSED),
+        )
     )
     begin = moment - timedelta(days=MOST_MISSED)
     if last is not None:
         begin = max(begin, datetime.combine(last, time(), UTC) + timedelta(days=1))
-    nights: list[date] = []
+    nights = sorted(again)
     fire = trigger.get_next_fire_time(None, begin)
     while fire is not None and fire <= moment:
         if fire.date() not in nights:

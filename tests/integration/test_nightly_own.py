@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -228,6 +228,29 @@ def test_missed_nights_are_caught_up_but_no_more_than_a_week(services: Services)
         with services.database.read() as session:
             due = due_nights(session, row, moment)
         assert [each.day for each in due] == list(expected)
+
+
+def test_an_unreachable_night_is_due_again_after_a_while(services: Services) -> None:
+    """A night that failed for want of the network is tried again; a failed build is not."""
+    moment = datetime(2019, 9, 20, 12, tzinfo=UTC)
+    with services.database.write() as session:
+        row = find_series(session, "nights")
+        for day, reason in ((19, "error: no rule"), (20, "unreachable: the network is down")):
+            session.add(
+                SeriesNightRow(
+                    id=f"night-{day}",
+                    series_id=row.id,
+                    night=date(2019, 9, day),
+                    state=NightState.FAILED,
+                    reason=reason,
+                    commits={},
+                    created_at=moment,
+                    finished_at=moment,
+                )
+            )
+    with services.database.read() as session:
+        assert due_nights(session, row, moment) == []
+        assert due_nights(session, row, moment + timedelta(minutes=11)) == [date(2019, 9, 20)]
 
 
 def test_a_night_that_fails_says_why_and_can_be_asked_for_again(
