@@ -81,19 +81,7 @@ def compare(
     """
     if not reference or not arm:
         return None
-    facts = Facts(
-        n=1,
-        policy=Policy(better=better, min_effect=min_effect),
-        weights=np.ones(1),
-        wheels=frozenset((0, 1)),
-        observations=tuple(
-            Observation(position, each.value, each.host, each.at, Purpose.ANCHOR)
-            for position, values in enumerate((reference, arm))
-            for each in values
-        ),
-        hosts=tuple(dict.fromkeys(each.host for each in (*reference, *arm))),
-    )
-    inference = infer(facts)
+    inference = infer(_as_axis(reference, arm, Policy(better=better, min_effect=min_effect)))
     if inference is None:
         return None
     ends = compare_ends(inference)
@@ -117,6 +105,22 @@ def compare(
         change=math.expm1(change),
         ci95=bounds,
         noise=inference.sigma,
+    )
+
+
+def _as_axis(reference: Sequence[Measured], arm: Sequence[Measured], policy: Policy) -> Facts:
+    """Return the facts of an axis whose ends are the reference and the arm."""
+    return Facts(
+        n=1,
+        policy=policy,
+        weights=np.ones(1),
+        wheels=frozenset((0, 1)),
+        observations=tuple(
+            Observation(position, each.value, each.host, each.at, Purpose.ANCHOR)
+            for position, values in enumerate((reference, arm))
+            for each in values
+        ),
+        hosts=tuple(dict.fromkeys(each.host for each in (*reference, *arm))),
     )
 
 
