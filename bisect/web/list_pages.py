@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
+from perfbisect.alerting.self_checks import pool_noise
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.routers import present
 from perfbisect.routers.access import public
@@ -194,7 +195,9 @@ def list_hosts(request: Request, services: Opened) -> HTMLResponse:
     with services.database.read() as session:
         items = present.hosts_of(session)
         builds = catalogue.running_builds(session)
-    return render(request, "hosts.html", {"items": items, "builds": builds})
+        pools = pool_noise(session)
+    context = {"items": items, "builds": builds, "pools": pools}
+    return render(request, "hosts.html", context)
 
 
 @router.get("/about", response_class=HTMLResponse)

@@ -176,7 +176,7 @@ class Inbox:
     #: Status of the next answers; then 204.
     answers: list[int] = field(default_factory=list)
     #: Called before each answer.
-    on_request: Callable[[], None] | None = None
+    on_request: Callable[[], object] | None = None
 
     def ids(self) -> list[str]:
         return [headers["webhook-id"] for headers, _ in self.got]

@@ -21,6 +21,7 @@ from tests.helpers.alerting import AT_ONCE, SECRET, Inbox, Scene, receiving, sce
 from perfbisect.alerting.outbox import DELAYS, redeliver
 from perfbisect.alerts import raise_alert
 from perfbisect.core.alert_states import MessageEvent, MessageState
+from perfbisect.notify import Sender
 from perfbisect.store.alert_tables import MessageRow
 from perfbisect.store.database import now
 
@@ -176,15 +177,9 @@ def test_two_senders_send_each_message_once(tmp_path: Path, inbox: Inbox) -> Non
     """What one process is sending, another leaves alone."""
     with told(tmp_path, HOOK.format(url=inbox.url)) as here:
         first = here.desk.sender
-
-        def second_sender() -> None:
-            inbox.on_request = None
-            subprocess.run(
-                [sys.executable, "-c", SEND, str(here.services.settings.data_dir), str(tmp_path)],
-                check=True,
-            )
-
-        inbox.on_request = second_sender
+        # Another owner, as another process would be.
+        second = Sender(here.services, lambda: here.desk.config)
+        inbox.on_request = second.send_due
         first.send_due()
         (row,) = messages(here)
     assert row.state is MessageState.DELIVERED
