@@ -50,7 +50,7 @@ from perfbisect.submission import submit
 BAZEL = "0.26.1"
 TARGET = "//tensorflow/tools/pip_package:build_pip_package"
 #: One target of so many includes the header which each commit changes.
-SHARE = 10
+SHARE = 20
 
 _MAKE_WHEEL = """\
 import glob, os, sys, zipfile
@@ -232,6 +232,9 @@ def bisections(
     Returns:
         builds that the two started, and containers that the third one started.
     """
+    # What was compiled for the measurement before is of use here.
+    (root / "data").mkdir()
+    (root / "data" / "cache").symlink_to(root / "cache")
     services = Services.open(Settings(data_dir=root / "data"))
     counted = _Counting(builder)
     host = HostInfo("here", "default")

@@ -169,7 +169,9 @@ class DockerPlace:
     def _own_bazel(self, version: str) -> str:
         """Return the version of the image's Bazel, which must be the one that is wanted."""
         image = self._ensure_image()
-        known = self._request.cache_dir / "bazel" / "version" / f"image-{self.toolchain_key}"
+        # A wrapper may choose by the tree's .bazelversion.
+        name = f"image-{self.toolchain_key}-{version}"
+        known = self._request.cache_dir / "bazel" / "version" / name
         said = known.read_text() if known.exists() else self._ask_bazel(known)
         if said == _UNTOLD:
             # Distributions build it without a label: whoever names the image vouches for it.

@@ -29,6 +29,9 @@ def archive_host() -> Iterator[ArchiveHost]:
     host = ArchiveHost()
 
     class Handler(BaseHTTPRequestHandler):
+        # Bazel's cache wants nothing older.
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             found = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
             start = int(found[1]) if found else 0
@@ -45,6 +48,7 @@ def archive_host() -> Iterator[ArchiveHost]:
             self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
             stop = host.breaks.pop(self.path, len(content))
+            self.close_connection = stop < len(content)
             self.wfile.write(content[start:stop])
 
         def do_PUT(self) -> None:

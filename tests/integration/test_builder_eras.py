@@ -30,6 +30,7 @@ RUN apt-get update \\
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \\
         bazel-bootstrap g++ git python3 \\
     && rm -rf /var/lib/apt/lists/*
+RUN ln -s bazel-4 /usr/bin/bazel-4.2.3
 RUN useradd --uid 10001 --create-home --shell /bin/bash builder
 USER builder
 WORKDIR /build/src
