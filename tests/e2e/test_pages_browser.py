@@ -15,11 +15,16 @@ from tests.helpers.conducting import PROJECT, make_conductor, make_repository
 from tests.helpers.scenes import seed_experiment
 from tests.helpers.seeding import Seed
 from tests.helpers.serving import listening, opened, settings_in, shown_app
+from tests.helpers.tokens import guarded
 
 from perfbisect.api import create_app
 from perfbisect.conductor import Conductor
-from perfbisect.core.states import Outcome, WorkState
+from perfbisect.core.access import Scope
+from perfbisect.core.states import BisectionState, Outcome, WorkState
 from perfbisect.services import Services
+from perfbisect.store import bisections
+from perfbisect.store.jobs import experiment
+from perfbisect.store.tables import ExperimentRow
 from perfbisect.testing import ScriptedBuilder, ScriptedRunner
 
 pytestmark = pytest.mark.browser
@@ -54,10 +59,12 @@ class Live:
             f"/bisections/{finished.id}/commits/31",
             f"/logs/builds/{finished.known_build}",
             f"/logs/runs/{running.known_run}",
-            "/points",
+            f"/logs/builds/{finished.known_build}?q=build",
+            "/points?benchmark=resnet50-train",
             "/wheels",
             "/hosts",
             "/experiments",
+            "/login",
             f"/experiments/{self.experiment}",
             "/about",
             "/no-such-page",
@@ -221,7 +228,7 @@ def test_the_verdict_is_there_without_javascript(browser: Browser, live: Live) -
 
 
 def test_a_log_is_followed_while_it_grows(window: Tab, live: Live) -> None:
-    """Lines appear as they are written, without their escapes, and the end is said."""
+    """Lines appear as they are written, with their colours and without other escapes."""
     seed = live.running
     page = window.open(f"/logs/runs/{seed.known_run}")
     expect(page.locator("#log")).to_have_text("epoch 1\n")
@@ -229,6 +236,7 @@ def test_a_log_is_followed_while_it_grows(window: Tab, live: Live) -> None:
     with log.open("a") as file:
         file.write("\x1b[32mepoch 2\x1b[0m\nimages/sec: 42\n")
     expect(page.locator("#log")).to_have_text("epoch 1\nepoch 2\nimages/sec: 42\n")
+    expect(page.locator("#log .f-2")).to_have_text("epoch 2")
     window.check()
 
 
@@ -286,8 +294,14 @@ def test_a_form_is_followed_to_its_verdict(browser: Browser, tmp_path: Path) -> 
         page = window.open("/")
         expect(page.get_by_role("heading", name="No bisections yet")).to_be_visible()
         page.get_by_role("link", name="New bisection").first.click()
-        page.get_by_label("Repository").focus()
-        for text in (repository.path, repository.shas[0], repository.shas[-1], *["scripted"] * 2):
+        for label, text in {
+            "Repository": repository.path,
+            "Good revision": repository.shas[0],
+            "Bad revision": repository.shas[-1],
+            "Recipe": "scripted",
+            "Benchmark": "scripted",
+        }.items():
+            page.get_by_label(label, exact=True).focus()
             page.keyboard.type(str(text))
             page.keyboard.press("Tab")
         expect(page.locator("#equivalent")).to_contain_text("--benchmark scripted")
@@ -299,3 +313,41 @@ def test_a_form_is_followed_to_its_verdict(browser: Browser, tmp_path: Path) -> 
         page.get_by_role("link", name="log").first.click()
         expect(page.locator("#log")).to_contain_text("value: 4500")
         window.check()
+
+
+def test_an_experiment_is_followed_without_reload(window: Tab, live: Live) -> None:
+    """What happens to an experiment appears on its page by itself, to the end."""
+    made = seed_experiment(live.finished, finished=False)
+    page = window.open(f"/experiments/{made}")
+    page.evaluate("window.sameDocument = true")
+    expect(page.locator("#page")).to_have_attribute("data-state", "running")
+    with live.services.database.write() as session:
+        row = session.get_one(ExperimentRow, made)
+        row.state, row.outcome = BisectionState.FINISHED, Outcome.ANSWERED
+        row.verdict = {**(row.verdict or {}), "sentence": "Answered: it came back."}
+        bisections.add_event(session, experiment(made), "finished", {})
+    expect(page.locator("h1")).to_contain_text("it came back")
+    expect(page.locator("#page")).to_have_attribute("data-state", "finished")
+    assert page.evaluate("window.sameDocument")
+    window.check()
+
+
+def test_one_logs_in_by_token_and_out_again(browser: Browser, tmp_path: Path) -> None:
+    """A stranger is led to the login and back; an admin sees tokens, and what was done."""
+    with guarded(tmp_path) as door:
+        settings = door.services.settings
+        with listening(shown_app(settings)) as url, tab(browser, url) as window:
+            page = window.open("/audit")
+            expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+            page.keyboard.type(door.secrets[Scope.ADMIN])
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("heading", name="Who did what")).to_be_visible()
+            expect(page.get_by_role("cell", name="login", exact=True)).to_be_visible()
+            assert Axe().run(page).violations_count == 0
+            page = window.open("/tokens")
+            assert Axe().run(page).violations_count == 0
+            page.get_by_role("button", name="Revoke a-read").click()
+            expect(page.get_by_text("revoked")).to_be_visible()
+            page.get_by_role("button", name="Log out").click()
+            expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+            window.check()

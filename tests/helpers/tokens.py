@@ -51,7 +51,9 @@ class Guarded:
 @contextmanager
 def guarded(directory: Path, **changes: Any) -> Iterator[Guarded]:
     """Yield a service beyond loopback with one running bisection."""
-    settings = settings_in(directory, bind="0.0.0.0", allowed_hosts=["localhost", "b.example"])
+    settings = settings_in(
+        directory, bind="0.0.0.0", allowed_hosts=["localhost", "127.0.0.1", "b.example"]
+    )
     settings = settings.model_copy(update=changes)
     with opened(settings) as services, client_of(shown_app(settings)) as client:
         seed = Seed(services, n=6, steps={3: 0.5})
