@@ -21,8 +21,8 @@ _SCP = re.compile(r"(?P<host>[^/:\s-][^/:\s]*):(?P<path>[^:\s].*)")
 
 #: Why a URL with a password or token is refused, and what to do instead.
 CREDENTIALS = (
-    "it holds credentials, which would be stored and shown; leave them out, and have git find them: "
-    "by a credential helper (git config --global credential.helper …), or an ssh key"
+    "it holds credentials, which would be stored and shown; leave them out, and have git find "
+    "them: by a credential helper (git config --global credential.helper …), or an ssh key"
 )
 
 

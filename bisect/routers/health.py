@@ -8,7 +8,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import text
@@ -86,6 +86,7 @@ class StoreCollector(Collector):
             counts = count_all(session)
         for name, by_state in (
             ("bisections", counts.bisections),
+            ("experiments", counts.experiments),
             ("builds", counts.builds),
             ("runs", counts.runs),
         ):
@@ -93,6 +94,13 @@ class StoreCollector(Collector):
         yield _by_label(
             "perfbisect_failures", "Failed builds and runs by kind.", "kind", counts.failures
         )
+        for name, (count, seconds) in counts.durations.items():
+            yield SummaryMetricFamily(
+                f"perfbisect_{name}_seconds",
+                f"Seconds of {name}s that succeeded.",
+                count_value=count,
+                sum_value=seconds,
+            )
         yield GaugeMetricFamily("perfbisect_points", "Points ever measured.", value=counts.points)
         yield GaugeMetricFamily(
             "perfbisect_wheel_bytes", "Bytes of all wheels.", value=counts.wheel_bytes

@@ -16,6 +16,7 @@ from perfbisect.store.tables import (
     BenchmarkRow,
     BisectionRow,
     BuildRow,
+    ExperimentRow,
     HostRow,
     PointRow,
     RecipeRow,
@@ -202,17 +203,22 @@ class Counts:
     """How many rows there are in each state, for metrics."""
 
     bisections: dict[str, int]
+    experiments: dict[str, int]
     builds: dict[str, int]
     runs: dict[str, int]
     failures: dict[str, int]
     points: int
     wheel_bytes: int
+    #: ``build`` or ``run`` -> how many succeeded, and their seconds together.
+    durations: dict[str, tuple[int, float]]
 
 
 def count_all(session: Session) -> Counts:
     """Count bisections, builds and runs by state, failures by kind, and points."""
 
-    def by_state(model: type[BisectionRow] | type[BuildRow] | type[RunRow]) -> dict[str, int]:
+    def by_state(
+        model: type[BisectionRow] | type[ExperimentRow] | type[BuildRow] | type[RunRow],
+    ) -> dict[str, int]:
         rows = session.execute(select(model.state, func.count()).group_by(model.state))
         return {str(state): count for state, count in rows}
 
@@ -227,6 +233,7 @@ def count_all(session: Session) -> Counts:
             failures[str(kind)] = failures.get(str(kind), 0) + count
     return Counts(
         bisections=by_state(BisectionRow),
+        experiments=by_state(ExperimentRow),
         builds=by_state(BuildRow),
         runs=by_state(RunRow),
         failures=failures,
@@ -235,4 +242,11 @@ def count_all(session: Session) -> Counts:
             # Published wheels are no property of ours: they come and go in a cache.
             session.scalar(select(func.sum(WheelRow.size)).where(WheelRow.published.is_(None))) or 0
         ),
+        durations={"build": _durations(session, BuildRow), "run": _durations(session, RunRow)},
     )
+
+
+def _durations(session: Session, model: type[BuildRow] | type[RunRow]) -> tuple[int, float]:
+    query = select(func.count(model.seconds), func.coalesce(func.sum(model.seconds), 0.0))
+    count, seconds = session.execute(query.where(model.state == WorkState.SUCCEEDED)).one()
+    return int(count), float(seconds or 0.0)

@@ -138,7 +138,7 @@ def test_names_of_mirrors_differ_with_their_sources(tmp_path: Path) -> None:
     ],
 )
 def test_credentials_are_refused_and_not_repeated(url: str) -> None:
-    """A URL with a password or token is refused, with what to do instead, and without the secret."""
+    """A URL with a secret is refused, with what to do instead, and the secret is not shown."""
     with pytest.raises(BadInputError, match="credential helper") as caught:
         parse_source(url, allow_local=False)
     assert "t0ken" not in str(caught.value)

@@ -42,3 +42,16 @@ def test_hosts_tell_their_noise(site: Site) -> None:
     page = site.client.get("/hosts").text
     assert f"{noise['scale'] * 100:.2f}%" in page
     assert "Builds under way" in page
+
+
+def test_metrics_tell_the_queue_and_durations(site: Site) -> None:
+    """Figures for Prometheus: jobs by state, work by state and duration, failures by kind."""
+    text = site.client.get("/metrics").text
+    for line in (
+        'perfbisect_bisections{state="running"} 1.0',
+        'perfbisect_builds{state="running"} 1.0',
+        'perfbisect_failures{kind="permanent"} 2.0',
+        "perfbisect_build_seconds_count",
+        "perfbisect_run_seconds_sum",
+    ):
+        assert line in text, line
