@@ -94,7 +94,10 @@ class ExperimentJob:
             for arm in self._arms
         )
         trouble = find_trouble(builds, runs, points, self.ref)
-        return Look(facts(arms), wheels, trouble, failures)
+        told = facts(arms)
+        if self._minimisation is not None:
+            told = self._minimisation.asked(self._arms, told)
+        return Look(told, wheels, trouble, failures)
 
     def _facts(
         self,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import func, select
 
 from perfbisect.arms import change_for, insert_arm, prepare_arm
 from perfbisect.core.comparison import Comparison, Difference
-from perfbisect.core.experiment import is_decided
+from perfbisect.core.experiment import ExperimentFacts, comparisons_of, is_decided
 from perfbisect.core.facts import Action, Finish
 from perfbisect.core.minimise import Answer, Ask, Found, Subset, next_question
 from perfbisect.core.revision import Action as ChangeAction
@@ -61,19 +62,46 @@ class Minimisation:
             subset: self._answer(comparison, reach) for subset, comparison in comparisons.items()
         }
 
+    def asked(self, arms: Sequence[ArmRow], facts: ExperimentFacts) -> ExperimentFacts:
+        """Return the facts with the question that subsets are asked: do they restore the value?
+
+        A subset that is far from it is known after a few runs, however little it may do.
+        """
+        comparisons = comparisons_of(facts)
+        whole = next((arm for arm in arms if "subset" in arm.role), None)
+        reach = comparisons[whole.position] if whole is not None else None
+        if whole is None or reach is None or not is_decided(facts, whole.position, reach):
+            return facts
+        told = tuple(
+            replace(arm, reaches=math.expm1(self._restored(reach)))
+            if position > whole.position
+            else arm
+            for position, arm in enumerate(facts.arms)
+        )
+        return replace(facts, arms=told)
+
+    def _restored(self, whole: Comparison) -> float:
+        """Return what a subset has to reach, as the logarithm of a ratio."""
+        wanted = math.log1p(whole.change)
+        close = abs(wanted) - math.log1p(self._min_effect)
+        return math.copysign(min(RESTORED_SHARE * abs(wanted), close), wanted)
+
     def _answer(self, comparison: Comparison | None, whole: Comparison | None) -> Answer:
         """Return whether a subset restores as much as the whole list, within the minimum effect."""
         if comparison is None or whole is None:
             return Answer.UNRESOLVED
+        if whole.difference is not Difference.BETTER:
+            return Answer.FAILS
+        level = math.expm1(self._restored(whole))
+        upward = whole.change > 0
+        low, high = comparison.ci95
+        if low > level or high < level:
+            return Answer.HOLDS if (low > level) is upward else Answer.FAILS
         if comparison.difference is Difference.UNKNOWN:
             return Answer.UNRESOLVED
         if comparison.difference is not Difference.BETTER:
             return Answer.FAILS
-        reached, wanted = math.log1p(comparison.change), math.log1p(whole.change)
-        if wanted == 0:
-            return Answer.UNRESOLVED
-        close = abs(reached - wanted) <= math.log1p(self._min_effect)
-        return Answer.HOLDS if close or reached / wanted >= RESTORED_SHARE else Answer.FAILS
+        return Answer.HOLDS if (comparison.change >= level) is upward else Answer.FAILS
 
     def next(self, arms: Sequence[ArmRow], look: Look) -> Sequence[Action]:
         """Add the arm of the next subset, or end."""

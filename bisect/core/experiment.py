@@ -50,6 +50,8 @@ class Arm:
     wanted: int = 0
     #: Only whether it builds is asked, so far: it is not measured.
     only_built: bool = False
+    #: Relative change of which only is asked whether it is reached; None: all of it is asked.
+    reaches: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,9 @@ def is_decided(facts: ExperimentFacts, index: int, comparison: Comparison | None
     if comparison is None or runs < facts.min_runs:
         return False
     if runs >= MOST_RUNS:
+        return True
+    low, high = comparison.ci95
+    if arm.reaches is not None and not low <= arm.reaches <= high:
         return True
     return comparison.difference is not Difference.UNKNOWN and _tells_claim(arm, comparison)
 
