@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perfbisect.core.bazel_flags import bazel_command, check_options, left_out
+from perfbisect.core.bazel_flags import (
+    bazel_command,
+    check_options,
+    left_out,
+    option_problems,
+)
 from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.toolchain import ToolchainFacts, toolchain_facts
 from perfbisect.errors import BadInputError
@@ -136,3 +141,30 @@ def test_nonsense_is_refused_by_name(field: str, recipe: Recipe) -> None:
         check_options(recipe)
     assert caught.value.field == field
     assert field in caught.value.message
+
+
+def test_the_api_by_configuration() -> None:
+    """Where the tree chooses its API by configuration, so does the recipe."""
+    facts = ToolchainFacts(target="//a:b", configs=frozenset({"v1", "v2"}), api_by_config=True)
+    command = bazel_command(replace(PLAIN, tf_api_version=1), facts)
+    assert "--config=v1" in command
+    assert not any("tf_api_version" in each for each in command)
+
+
+@pytest.mark.parametrize(
+    ("field", "recipe", "facts"),
+    [
+        ("tensorrt", replace(PLAIN, cuda=True, tensorrt=True), ToolchainFacts(tensorrt=False)),
+        ("mkl", replace(PLAIN, mkl=True), ToolchainFacts(configs=frozenset({"cuda"}))),
+        ("tf_api_version", replace(PLAIN, tf_api_version=1), ToolchainFacts(api_v1=False)),
+        ("remote_cache", replace(PLAIN, remote_cache="http://cache:8080"), None),
+        ("remote_cache", replace(PLAIN, network=True, remote_cache="cache"), None),
+    ],
+)
+def test_options_that_can_not_be_had_are_told_with_their_reason(
+    field: str, recipe: Recipe, facts: ToolchainFacts | None
+) -> None:
+    """A form may ask before it submits: the same problems, each with its field."""
+    (problem,) = option_problems(recipe, facts)
+    assert problem.field == field
+    assert f"recipe: {field} = " in problem.message

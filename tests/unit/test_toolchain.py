@@ -163,3 +163,28 @@ def test_only_the_pip_package_script_is_run() -> None:
     """The known script is recognised by name in both spellings; other targets are not run."""
     assert makes_script(f"//{PIP}:build_pip_package")
     assert not makes_script(f"//{PIP}:wheel")
+
+
+@pytest.mark.parametrize(
+    ("rc", "default", "by_config", "v1"),
+    [
+        ("build:v2 --define=tf_api_version=2\n", 1, False, True),
+        ("build:v1 --define=x=1\nbuild:v2 --define=x=2\nbuild --config=v2\n", 2, True, True),
+        ("build:v2 --define=tf_api_version=2\nbuild --config=v2\n", 2, True, False),
+        ("", 1, False, True),
+    ],
+)
+def test_the_api_of_a_tree(rc: str, default: int, by_config: bool, v1: bool) -> None:
+    """Since October 2019 the rc file chooses version 2 for every build; later it has no other."""
+    facts = toolchain_facts({".bazelrc": rc})
+    assert (facts.api_default, facts.api_by_config, facts.api_v1) == (default, by_config, v1)
+
+
+def test_which_bazels_a_tree_accepts() -> None:
+    """The limits of configure.py are kept apart from the version that is pinned."""
+    files = {
+        ".bazelversion": "3.1.0\n",
+        "configure.py": "_TF_MIN_BAZEL_VERSION = '2.0.0'\n_TF_MAX_BAZEL_VERSION = '3.99.0'\n",
+    }
+    assert toolchain_facts(files).bazel_range == ("2.0.0", "3.99.0")
+    assert toolchain_facts(files).bazel == "3.1.0"
