@@ -33,9 +33,9 @@ def admit(
         ConflictError: the idempotency key was used for another request.
         LimitedError: the caller has too much under way.
     """
-    check_request(services, request)
     key = own_key(caller, idempotency_key)
     check_quota(services, caller, key)
+    check_request(services, request)
     bisection_id = submitted_once(
         lambda: (
             submit(
