@@ -191,7 +191,7 @@ def expected_costs(
     session: Session,
     recipe_digest: str,
     recipe: Mapping[str, Any],
-    benchmark_digests: Select[tuple[str]] | Sequence[str],
+    benchmark_digests: Select[str] | Sequence[str],
     benchmark: Mapping[str, Any],
 ) -> Costs:
     """Return the median seconds of past builds and runs; a guess where there are none.

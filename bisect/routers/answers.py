@@ -86,7 +86,7 @@ def feedback(
     """Say whether a verdict is right; the newest word counts."""
     with services.database.read() as session:
         queries.get_bisection(session, bisection_id)
-    asked = f"feedback {bisection_id} {body.right} {ascii(body.comment)}"
+    asked = f"feedback {bisection_id} {body.right} {body.comment!a}"
     if act_once(services, caller, key, asked):
         give_feedback(
             services, bisection_id, caller.name, is_right=body.right, comment=body.comment

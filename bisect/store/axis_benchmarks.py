@@ -14,7 +14,7 @@ def benchmark_at(row: BisectionRow) -> ColumnElement[str]:
     return func.coalesce(CandidateRow.benchmark_digest, row.benchmark_digest)
 
 
-def benchmarks_of(row: BisectionRow) -> Select[tuple[str]]:
+def benchmarks_of(row: BisectionRow) -> Select[str]:
     """Return the digests of all benchmarks along a bisection's axis, as a subquery."""
     if row.companions is None:
         return select(literal(row.benchmark_digest))

@@ -146,8 +146,6 @@ def test_credentials_are_refused_and_not_repeated(url: str) -> None:
     assert parse_source("ssh://git@a.example/x/tf.git", allow_local=False).shown
 
 
-
-
 @pytest.mark.parametrize(
     ("source", "telling"),
     [

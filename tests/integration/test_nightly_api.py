@@ -187,7 +187,9 @@ def test_a_running_service_searches_what_comes(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, project_dir=tmp_path)
 
     def make(services: Services) -> Conductor:
-        return make_conductor(services, ScriptedBuilder(), ScriptedRunner(lambda commit: 1.0), tmp_path)
+        return make_conductor(
+            services, ScriptedBuilder(), ScriptedRunner(lambda commit: 1.0), tmp_path
+        )
 
     with client_of(create_app(settings, make=make)) as client:
         answer = client.post(f"{API}/nightly/a/points", json=drop(34, 30))
