@@ -177,13 +177,13 @@ def _probe(situation: Situation, inference: Inference, probes: IntArray) -> tupl
     reason = "probes the range between two ends that look alike"
     ready = [int(node) for node in probes if axis.wheel[node]]
     pending = situation.running_on()
-    runs: list[Action] = [
+    hosts = list(situation.free_hosts)
+    # The ends are looked at again meanwhile: a host that slows down would look like a step.
+    runs = calibration_runs(situation, inference, hosts) if hosts else []
+    waiting = [n for n in ready if not pending[int(axis.representative[n])]]
+    runs += [
         Run(int(axis.representative[node]), host, Purpose.SEARCH, None, reason)
-        for node, host in zip(
-            [n for n in ready if not pending[int(axis.representative[n])]],
-            situation.free_hosts,
-            strict=False,
-        )
+        for node, host in zip(waiting, hosts, strict=False)
     ]
     if runs and situation.facts.exclusive:
         return tuple(runs)

@@ -322,3 +322,24 @@ def test_kinds_of_change_follow_the_direction_of_time() -> None:
     assert decision.belief is not None
     kinds = [(s.after, s.kind) for s in decision.belief.steps]
     assert kinds == [(40, ChangeKind.REGRESSION), (90, ChangeKind.RECOVERY)]
+
+
+def test_the_ends_are_measured_again_while_the_range_is_probed() -> None:
+    """Between ends that look alike many probes are measured: an end is, too, now and then."""
+    n = 2000
+    wheels = frozenset(range(0, n + 1, 10))
+    probes = [Observation(10 * k, 100.0, "local", 1000.0 + k) for k in range(1, 31)]
+    facts = _facts(
+        n,
+        wheels=wheels,
+        policy=Policy(probe=60),
+        observations=(*_ends(100.0, 100.0, n, runs=20), *probes),
+        runs_done=70,
+    )
+    (action,) = plan(facts).actions
+    assert isinstance(action, Run)
+    assert action.purpose is Purpose.ANCHOR
+    assert action.position in (0, n)
+    (before,) = plan(replace(facts, observations=facts.observations[:-20])).actions
+    assert isinstance(before, Run)
+    assert before.purpose is Purpose.SEARCH
