@@ -198,7 +198,13 @@ def _same_origin(headers: Headers, host: str) -> bool:
     if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
         return False
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+    if origin is None:
+        return True
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        # Brackets that hold no address.
+        return False
 
 
 def _with_headers(send: Send, request_id: str) -> Send:

@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfbisect.core.reading import Found, Parser, ReadingError, parse_json_text, to_number
+from perfbisect.core.reading import (
+    LEAST_VALUE,
+    MOST_VALUE,
+    Found,
+    Parser,
+    ReadingError,
+    parse_json_text,
+    to_number,
+)
 from perfbisect.core.recipe import Metric, ReaderKind, Take
 from perfbisect.core.tool_readers import TOOL_PARSERS
 from perfbisect.errors import shown
@@ -131,9 +139,12 @@ def _reading(metric: Metric, found: Found) -> Reading:
 
 
 def _require_positive(value: float, resolution: float) -> None:
-    if math.isfinite(value) and value > 0:
+    if LEAST_VALUE <= value <= MOST_VALUE:
         return
-    what = "zero" if value == 0 else "negative" if math.isfinite(value) else "not a finite number"
+    if not math.isfinite(value):
+        what = "not a finite number"
+    else:
+        what = "zero" if value == 0 else "negative" if value < 0 else "no measure of anything"
     advice = "a metric must be finite and greater than zero, e.g. images/s or seconds"
     if value == 0 and resolution:
         advice += f"; this format shows no less than {resolution:g}"

@@ -13,6 +13,10 @@ from perfbisect.core.recipe import Metric
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
 
 
+#: Beyond these, sums and squares of values are no numbers any more.
+LEAST_VALUE, MOST_VALUE = 1e-100, 1e100
+
+
 class ReadingError(Exception):
     """The text holds no value that could be used; the message says what was looked for."""
 

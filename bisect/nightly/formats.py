@@ -6,12 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 
 from pydantic import ValidationError
 
+from perfbisect.core.moments import from_epoch
 from perfbisect.core.reading import ReadingError
 from perfbisect.core.recipe import Metric, ReaderKind
 from perfbisect.core.tool_readers import TOOL_PARSERS
@@ -116,7 +117,12 @@ def _perfzero(
     framework = _table(document, "ml_framework_info")
     system = _table(document, "system_info")
     stamp = document.get("execution_timestamp")
-    measured = datetime.fromtimestamp(float(stamp), UTC) if isinstance(stamp, int | float) else None
+    try:
+        measured = from_epoch(stamp) if isinstance(stamp, int | float) else None
+    except ValueError as error:
+        raise BadInputError(
+            f"execution_timestamp = {stamp!r:.60} {error}", field="execution_timestamp"
+        ) from error
     version = str(framework.get("version") or "")
     day = night or night_of(version) or (measured and measured.date())
     if day is None:

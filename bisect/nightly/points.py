@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from perfbisect.core.moments import in_utc
+from perfbisect.core.reading import LEAST_VALUE, MOST_VALUE
 from perfbisect.core.recipe import digest_of
 from perfbisect.errors import BadInputError, ConflictError
 from perfbisect.services import Services
@@ -23,6 +25,7 @@ MOST_POINTS = 5000
 #: Earlier nights than this are a mistake of the sender.
 EARLIEST = date(1990, 1, 1)
 
+Value = Annotated[float, Field(gt=0, ge=LEAST_VALUE, le=MOST_VALUE, allow_inf_nan=False)]
 Sha = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{4,64}$")]
 
 
@@ -32,15 +35,11 @@ class NightPoint(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     night: date = Field(description="Day of the build.", examples=["2019-09-14"])
-    value: float | None = Field(
+    value: Value | None = Field(
         default=None,
-        gt=0,
-        allow_inf_nan=False,
         description="In the series' unit; null: the median of `values`.",
     )
-    values: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(
-        default=(), max_length=1000, description="One for each run."
-    )
+    values: tuple[Value, ...] = Field(default=(), max_length=1000, description="One for each run.")
     runs: int | None = Field(default=None, ge=1, le=100_000, description="Runs behind `value`.")
     version: Annotated[str, Field(max_length=200)] = ""
     commits: dict[Annotated[str, Field(max_length=200)], Sha] = Field(
@@ -49,11 +48,21 @@ class NightPoint(BaseModel):
     host: Annotated[str, Field(max_length=200)] = ""
     measured_at: datetime | None = None
 
+    @field_validator("measured_at")
+    @classmethod
+    def _on_the_calendar(cls, value: datetime | None) -> datetime | None:
+        if value is not None:
+            in_utc(value)
+        return value
+
     @field_validator("night")
     @classmethod
     def _possible(cls, value: date) -> date:
-        if not EARLIEST <= value <= date(9000, 1, 1):
-            raise ValueError(f"a night is a day from {EARLIEST} on")
+        # It may be tomorrow already where the sender is. A night beyond that would be the newest
+        # one for as long as the series exists.
+        latest = (now() + timedelta(days=1)).date()
+        if not EARLIEST <= value <= latest:
+            raise ValueError(f"a night is a day from {EARLIEST} to {latest}")
         return value
 
     @model_validator(mode="after")
@@ -74,8 +83,7 @@ class NightPoint(BaseModel):
     @property
     def moment(self) -> datetime | None:
         """When it was measured, in UTC unless told otherwise."""
-        at = self.measured_at
-        return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+        return None if self.measured_at is None else in_utc(self.measured_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from perfbisect.alerting.inbox import Receipt, counts, receive_all, reject_paylo
 from perfbisect.alerting.payloads import Delivery, read_alertmanager, read_generic, read_json
 from perfbisect.core.access import Scope
 from perfbisect.core.alert_states import AlertState, NoticeResult
-from perfbisect.errors import BadInputError, NotAuthorisedError
+from perfbisect.errors import BadInputError, ForbiddenError, NotAuthorisedError
 from perfbisect.problems import documented
 from perfbisect.routers import alert_models, models
 from perfbisect.routers.access import Asking, Gate, act_once, public, record
@@ -125,19 +125,27 @@ def _check_signature(services: Services, caller: Caller, request: Request, body:
 
     Raises:
         NotAuthorisedError: neither.
+        ForbiddenError: a token that may only look.
+        LimitedError: too many deliveries; this route is counted here, as others are at the gate.
     """
     secret = services.settings.grafana_secret.get_secret_value()
     signature = request.headers.get(signatures.SIGNATURE_HEADER)
+    gate: Gate = request.app.state.gate
     if secret and signature is not None:
         timestamp = request.headers.get(services.settings.grafana_timestamp_header, "")
         try:
             signatures.check(secret, body, signature, timestamp, now())
         except NotAuthorisedError:
-            gate: Gate = request.app.state.gate
             gate.count_wrong(caller.address)
             raise
+        gate.count(caller, request.method)
         return
     # With a secret, somebody without a token is no longer let in just because he is near.
+    gate.count(caller, request.method)
+    if caller.token_id is not None and not caller.may(Scope.SUBMIT):
+        raise ForbiddenError(
+            f"the token '{caller.name}' has not the scope '{Scope.SUBMIT}'", field="Authorization"
+        )
     if not caller.may(Scope.SUBMIT) or (secret and caller.token_id is None):
         raise NotAuthorisedError(
             f"this needs the signature of Grafana ({signatures.SIGNATURE_HEADER}), or a token with "

@@ -19,7 +19,6 @@ from perfbisect.routers.deps import (
     Since,
     Until,
     Words,
-    aware,
 )
 from perfbisect.routers.evidence import EXPORT_RESPONSE, Format, export_response
 from perfbisect.services import Services
@@ -54,8 +53,8 @@ def list_points(
         commit=commit,
         bisection=bisection,
         rejected=rejected,
-        since=aware(since),
-        until=aware(until),
+        since=since,
+        until=until,
     )
     if format != "json":
         return export_response(_batches(services, wanted), format, "points")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
+from pydantic import AfterValidator
 
+from perfbisect.core.moments import in_utc
 from perfbisect.core.states import BisectionState, Outcome
 from perfbisect.services import Services
 from perfbisect.store.job_queries import JobFilter
@@ -48,15 +50,10 @@ NumberAfter = Annotated[
     int, Query(alias="after", ge=0, lt=2**53, description="Only rows with a greater id.")
 ]
 
-Since = Annotated[datetime | None, Query(description="At or after this moment.")]
-Until = Annotated[datetime | None, Query(description="Before this moment.")]
-
-
-def aware(moment: datetime | None) -> datetime | None:
-    """Take a moment without a time zone for UTC."""
-    if moment is None or moment.tzinfo is not None:
-        return moment
-    return moment.replace(tzinfo=UTC)
+#: In UTC; one without a time zone is taken for that.
+_Moment = Annotated[datetime, AfterValidator(in_utc)]
+Since = Annotated[_Moment | None, Query(description="At or after this moment.")]
+Until = Annotated[_Moment | None, Query(description="Before this moment.")]
 
 
 def job_filter(
@@ -84,8 +81,8 @@ def job_filter(
         benchmark=benchmark,
         host=host,
         requested_by=requested_by,
-        since=aware(since),
-        until=aware(until),
+        since=since,
+        until=until,
         q=q,
     )
 

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from sqlalchemy import select
 
 from perfbisect import series
+from perfbisect.alerting.configuration import load_alert_config
 from perfbisect.core.series_states import ChangeState
 from perfbisect.core.states import Better, ChangeKind
 from perfbisect.errors import BadInputError, NotFoundError
@@ -201,6 +202,7 @@ def check_definition(services: Services, definition: series.SeriesDefinition) ->
             field="series.schedule",
             value=definition.schedule,
         )
+    _check_policy(services, definition.policy)
     if definition.repository and definition.repository not in settings.allowed_repositories:
         with services.database.read() as session:
             if find_repository(session, definition.repository) is None:
@@ -218,6 +220,25 @@ def check_definition(services: Services, definition: series.SeriesDefinition) ->
             field="series.package",
             value=definition.package,
         )
+
+
+def _check_policy(services: Services, policy: Mapping[str, Any]) -> None:
+    """Refuse a policy that no alert could follow, before an alert has to be held because of it."""
+    if not policy:
+        return
+    config = load_alert_config(services.settings.project_dir)
+    try:
+        told = config.policy_for(policy).tell or ()
+    except BadInputError as error:
+        raise BadInputError(f"series.{error.message}", field="series.policy") from error
+    for name in told:
+        if name not in config.notify:
+            known = ", ".join(sorted(config.notify)) or "none"
+            raise BadInputError(
+                f"series.policy.tell: no [notify.{name}] in perfbisect.toml; known: {known}",
+                field="series.policy.tell",
+                value=name,
+            )
 
 
 @router.get("", operation_id="listNightlySeries", response_model=list[SeriesView])

@@ -20,7 +20,6 @@ from perfbisect.routers.deps import (
     Since,
     Until,
     Words,
-    aware,
 )
 from perfbisect.store import access
 from perfbisect.store.access_tables import TokenRow
@@ -128,7 +127,7 @@ def list_audit(
     limit: Limit = DEFAULT_LIMIT,
 ) -> models.Page[AuditEntry]:
     """Return who did what, newest first."""
-    wanted = access.AuditFilter(actor, action, subject, aware(since), aware(until))
+    wanted = access.AuditFilter(actor, action, subject, since, until)
     with services.database.read() as session:
         rows, more = access.list_audit(session, wanted, before=before, limit=limit)
     items = [AuditEntry.model_validate(row) for row in rows]

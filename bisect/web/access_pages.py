@@ -43,7 +43,10 @@ def to_login(request: Request) -> Response:
 
 def _safe(target: str) -> str:
     """Return an address on this service: a link to the login must not lead anywhere else."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return "/"
     if parts.scheme or parts.netloc or not target.startswith("/") or "\\" in target:
         return "/"
     # Browsers take two slashes for another host's address.

@@ -115,6 +115,21 @@ def test_a_key_gives_the_same_answer(site: Site) -> None:
         ({"series": {"package": "tensorflow"}, "points": [{}]}, "package"),
         ({"series": {"benchmark": "no-such"}, "points": [{}]}, "benchmark"),
         ({"series": {"recipe": "../x.toml"}, "points": [{}]}, "recipe"),
+        ({"series": {"policy": {"start": "x"}}, "points": [{}]}, "series.policy: start"),
+        ({"series": {"policy": {"timezone": "../x"}}, "points": [{}]}, "series.policy: timezone"),
+        ({"series": {"policy": {"tell": ["nobody"]}}, "points": [{}]}, "series.policy.tell"),
+        ([{"night": "2019-09-14", "value": 1e308}], "points[0].value"),
+        ([{"night": "2019-09-14", "values": [1.7e308, 1.7e308]}], "points[0].values"),
+        ([{"night": "2019-09-14", "value": 1e-320}], "points[0].value"),
+        ([{"night": "2999-01-01", "value": 1}], "points[0].night"),
+        (
+            [{"night": "2019-09-14", "value": 1, "measured_at": "0001-01-01T00:00:00+14:00"}],
+            "points[0].measured_at",
+        ),
+        (
+            [{"night": "2019-09-14", "value": 1, "measured_at": "9999-12-31T23:00:00-14:00"}],
+            "points[0].measured_at",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(site: Site, body: object, named: str) -> None:
@@ -124,6 +139,32 @@ def test_what_is_wrong_is_named(site: Site, body: object, named: str) -> None:
     problem = site.post("a", body, 422)
     assert named in problem["detail"]
     assert site.get("") == []
+
+
+def test_a_policy_with_no_number_is_refused(site: Site) -> None:
+    """NaN is no confidence; stored, it would be no JSON any more."""
+    points = '[{"night": "2019-09-14", "value": 1}]'
+    body = f'{{"series": {{"policy": {{"confidence": NaN}}}}, "points": {points}}}'
+    answer = site.client.post(
+        f"{API}/nightly/a/points", content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == "series.policy"
+    assert site.get("") == []
+
+
+@pytest.mark.parametrize("stamp", ["1e20", "-1e20", "NaN", "Infinity", "1" * 400, "1e12"])
+def test_a_summary_of_no_moment_is_refused(site: Site, stamp: str) -> None:
+    """PerfZero's summary with a moment that is none is refused by the field's name."""
+    body = """{"execution_timestamp": %s, "ml_framework_info": {}, "system_info": {},
+        "benchmark_result": {"metrics": [{"name": "exp_per_second", "value": 5}]}}"""
+    answer = site.client.post(
+        f"{API}/nightly/a/points",
+        content=body % stamp,
+        headers={"content-type": "application/json"},
+    )
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == "execution_timestamp"
 
 
 def test_a_series_name_is_checked(site: Site) -> None:

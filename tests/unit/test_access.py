@@ -227,7 +227,9 @@ def test_pages_lead_to_the_login_and_back(door: Guarded) -> None:
     assert door.client.get(f"{API}/bisections").status_code == 200
 
 
-@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "https://evil.example", "/\\evil.example", "http://["]
+)
 def test_the_login_leads_nowhere_else(door: Guarded, target: str) -> None:
     """A crafted link to the login can't send whoever uses it to another site."""
     assert log_in(door, door.secrets[Scope.READ], target).headers["location"] == "/"
@@ -317,6 +319,19 @@ def test_nobody_fills_the_queue_alone(tmp_path: Path) -> None:
         answer = door.call("POST", f"{API}/bisections", door.secrets[Scope.SUBMIT], json=body)
         assert "may have 1" in problem(answer, 429, "limited")["detail"]
         assert answer.headers["retry-after"] == "60"
+
+
+def test_grafanas_route_has_scopes_and_limits_too(tmp_path: Path) -> None:
+    """The route that checks for itself refuses what others refuse: small scopes, and too much."""
+    with guarded(tmp_path, submit_rate_limit="2/hour") as door:
+        path = f"{API}/alerts/grafana"
+        small = door.call("POST", path, door.secrets[Scope.READ], json={"alerts": []})
+        assert "'submit'" in problem(small, 403, "forbidden")["detail"]
+        submit = door.secrets[Scope.SUBMIT]
+        for status in (202, 202, 429):
+            answer = door.call("POST", path, submit, json={"alerts": []})
+            assert answer.status_code == status, answer.text
+        problem(answer, 429, "limited")
 
 
 def test_the_user_of_the_machine_is_not_limited(tmp_path: Path) -> None:

@@ -83,6 +83,19 @@ def test_wrong_parameters_are_named(client: TestClient, query: str, field: str) 
     assert [each["field"] for each in body["errors"]] == [field]
 
 
+@pytest.mark.parametrize("path", ["/bisections", "/experiments", "/points"])
+@pytest.mark.parametrize("bound", ["since", "until"])
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-14:00"])
+def test_moments_that_utc_has_not_are_named(
+    client: TestClient, path: str, bound: str, moment: str
+) -> None:
+    """A moment that only another time zone has is refused, also before an export begins."""
+    body = problem(client.get(f"{API}{path}?{bound}={moment}"), 422)
+    assert body["field"] == f"query.{bound}"
+    if path == "/points":
+        problem(client.get(f"{API}{path}?{bound}={moment}&format=csv"), 422)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -136,7 +149,12 @@ def test_large_bodies_are_refused(client: TestClient, declared: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}]
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
 )
 def test_other_sites_cannot_act(site: Site, headers: dict[str, str]) -> None:
     """A page of another site can neither cancel nor submit through a visitor's browser."""

@@ -84,6 +84,8 @@ def test_too_few_values_for_the_warm_up() -> None:
         ("inf", "not a finite number"),
         ("-Infinity", "not a finite number"),
         ("1e999", "not a finite number"),
+        ("1e200", "which is no measure of anything"),
+        ("1e-200", "which is no measure of anything"),
         ("0.0", "reported 0, which is zero"),
         ("-3", "reported -3, which is negative"),
         ("fast", "'fast', which is not a number"),
