@@ -103,6 +103,13 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 
+def why_unreadable(error: OSError | ValueError) -> str:
+    """Return in words why a file can't be read, without the system's error number."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
+
+
 def shown(value: object) -> str:
     """Return a value as its writer wrote it: text in quotes, a backslash as one."""
     return f"'{value}'" if isinstance(value, str) and value.isprintable() else repr(value)

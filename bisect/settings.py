@@ -23,7 +23,9 @@ def _default_data_dir() -> Path:
 class Settings(BaseSettings):
     """Where things are kept and how much may go on at once."""
 
-    model_config = SettingsConfigDict(env_prefix="PERFBISECT_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="PERFBISECT_", env_ignore_empty=True, extra="ignore"
+    )
 
     #: Database, mirrors, artifacts, logs and caches live below this directory.
     data_dir: Path = Field(default_factory=_default_data_dir)
@@ -172,10 +174,11 @@ def checked_limit(text: str) -> str:
     """Return a limit of requests as it was given.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none, or allows nothing.
     """
     try:
-        parse_many(text)
+        if any(each.amount < 1 for each in parse_many(text)):
+            raise ValueError("nothing would be allowed")
     except ValueError as error:
         raise ValueError("a limit looks like '100/minute' or '10/second;1000/hour'") from error
     return text

@@ -94,6 +94,9 @@ def check_disk(data_dir: Path) -> Check:
     place = existing_parent(data_dir)
     free = shutil.disk_usage(place).free
     detail = f"{format_size(free)} free for {data_dir}"
+    if any(each.exists() and not each.is_dir() for each in (data_dir, *data_dir.parents)):
+        advice = f"{data_dir} is, or is below, a file: choose another place with --data-dir."
+        return Check("disk", Status.MISSING, detail, advice, required=True)
     if not os.access(place, os.W_OK):
         advice = f"{place} can't be written: choose another place with --data-dir."
         return Check("disk", Status.MISSING, detail, advice, required=True)

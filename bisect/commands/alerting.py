@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -72,6 +73,11 @@ def alert(
         raise BadInputError(
             "--resolved needs --started: when the alert that is over began", field="started"
         )
+    for name, level in (("before", before), ("after", after)):
+        if level is not None and not math.isfinite(level):
+            raise BadInputError(
+                f"--{name}: {level} is not a level like 9000", field=name, value=level
+            )
     body = {name: value for name, value in told.items() if value is not None}
     body |= {
         "kind": kind.value,

@@ -22,7 +22,11 @@ _MOST_PUZZLES = 20
 
 Distdir = Annotated[
     Path | None,
-    typer.Option(help="Where the archives go [env: PERFBISECT_DISTDIR]."),
+    typer.Option(
+        parser=options.path_option("--distdir"),
+        metavar="PATH",
+        help="Where the archives go [env: PERFBISECT_DISTDIR].",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
@@ -41,6 +45,11 @@ def fetch_archives(
     Exit code 0: every archive is there; 1: some can't be had, and their dead addresses are listed.
     """
     settings = options.make_settings(data_dir=data_dir, distdir=distdir)
+    place = settings.archives_dir
+    if place.exists() and not place.is_dir():
+        raise BadInputError(
+            f"--distdir: '{place}' is a file; give a directory", field="distdir", value=str(place)
+        )
     earlier, later, mirror = _range(settings, repo, good, bad)
     # Docker's client, which building needs, takes long to import.
     from perfbisect.archive_download import ArchiveFetcher

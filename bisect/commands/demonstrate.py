@@ -47,7 +47,9 @@ def demo(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Where everything is kept [env: PERFBISECT_DATA_DIR; ./perfbisect-data]."
+            parser=options.path_option("--data-dir"),
+            metavar="PATH",
+            help="Where everything is kept [env: PERFBISECT_DATA_DIR; ./perfbisect-data].",
         ),
     ] = None,
     as_json: options.AsJson = False,

@@ -15,7 +15,7 @@ from perfbisect import series
 from perfbisect.commands import options
 from perfbisect.commands.search import Interrupted, InterruptFlag, open_services
 from perfbisect.core.series_states import NightState
-from perfbisect.errors import BadInputError
+from perfbisect.errors import BadInputError, why_unreadable
 from perfbisect.nightly.definitions import find_series
 from perfbisect.nightly.formats import read_csv
 from perfbisect.nightly.points import MOST_POINTS
@@ -56,7 +56,7 @@ def import_points(
     settings = options.make_settings(data_dir=data_dir, database_url=database_url)
     with open_services(settings) as services:
         series.sync_project(services)
-        chosen = name or file.stem
+        chosen = file.stem if name is None else name
         answer = series.record_points(services, chosen, points, source="csv", definition=definition)
         series.search(services)
         changes = [change_json(each) for each in series.changes_of(services, chosen)]
@@ -76,7 +76,7 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(
-            f"{file}: can't be read: {error}", field="FILE", value=str(file)
+            f"{file}: can't be read: {why_unreadable(error)}", field="FILE", value=str(file)
         ) from error
 
 

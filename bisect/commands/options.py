@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +13,33 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from perfbisect.core.states import Find
-from perfbisect.errors import BadInputError
+from perfbisect.errors import BadInputError, why_unreadable
 from perfbisect.report import to_json
 from perfbisect.request_models import BisectionRequest, RecipeSwitch
 from perfbisect.settings import Settings
+
+
+def path_option(option: str) -> Callable[[str], Path]:
+    """Return the parser of an option that names a place to write to.
+
+    An empty text, as of a variable that a script never set, would be the current directory.
+    """
+
+    def parse(text: str) -> Path:
+        _refuse_empty(option, text)
+        return Path(text)
+
+    return parse
+
+
+def _refuse_empty(option: str, value: object) -> None:
+    if value == "":
+        raise BadInputError(
+            f"{option}: '' is empty; give a value, or leave the option out",
+            field=option,
+            value=value,
+        )
+
 
 Repo = Annotated[str, typer.Option("--repo", help="Repository under test: a local path or a URL.")]
 RepoOrNone = Annotated[
@@ -139,7 +162,11 @@ Paths = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Where the database, wheels and logs are [env: PERFBISECT_DATA_DIR]."),
+    typer.Option(
+        parser=path_option("--data-dir"),
+        metavar="PATH",
+        help="Where the database, wheels and logs are [env: PERFBISECT_DATA_DIR].",
+    ),
 ]
 DatabaseUrl = Annotated[
     str | None,
@@ -160,6 +187,7 @@ _OPTION_NAMES = {
     "repository": "--repo",
     "paths": "--path",
     "recipe_options": "--recipe-option",
+    "host_name": "--host",
 }
 
 
@@ -214,8 +242,10 @@ def make_settings(**chosen: Any) -> Settings:
     """Return the settings of the environment, overridden by the options that were given.
 
     Raises:
-        BadInputError: a setting can't be right; names it and its variable.
+        BadInputError: an option is empty, or a setting can't be right; names it and its variable.
     """
+    for name, value in chosen.items():
+        _refuse_empty(option_name(name), value)
     given = {name: value for name, value in chosen.items() if value is not None}
     if isinstance(given.get("data_dir"), Path):
         given["data_dir"] = given["data_dir"].expanduser().absolute()
@@ -244,7 +274,9 @@ def read_patches(paths: Iterable[Path] | None, option: str) -> tuple[str, ...]:
             texts.append(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise BadInputError(
-                f"{option}: {path} can't be read: {error}", field=option, value=str(path)
+                f"{option}: '{path}' can't be read: {why_unreadable(error)}",
+                field=option,
+                value=str(path),
             ) from error
     return tuple(texts)
 
@@ -271,7 +303,8 @@ def _wrong(option: str, item: Any) -> str:
         return f"{option} is needed{other}"
     if item["type"] in ("credentials", "no_repository", "no_package", "no_companion"):
         return f"{option}: {item['msg']}"
-    return f"{option}: {item['msg']}, not {item['input']!r}"
+    # A patch may be long.
+    return f"{option}: {item['msg']}, not {item['input']!r:.100}"
 
 
 def parse_switches(given: list[str] | None) -> dict[str, bool]:

@@ -107,7 +107,16 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return now() + timedelta(seconds=parse_duration(text, "--expires"))
+        seconds = parse_duration(text, "--expires")
+        try:
+            return now() + timedelta(seconds=seconds)
+        except OverflowError as error:
+            raise BadInputError(
+                f"--expires: '{text}' ends after the year 9999; leave it out for a token that "
+                "never ends",
+                field="expires",
+                value=text,
+            ) from error
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if moment <= now():
         raise BadInputError(f"--expires: {text!r} is over", field="expires", value=text)

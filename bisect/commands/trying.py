@@ -134,7 +134,7 @@ def try_(
         recipe=_needed(how, "--recipe"),
         benchmark=_needed(what, "--benchmark"),
         arms=_worth_measuring(matrix, against),
-        against=_parse_arm(against, "--against") if against else None,
+        against=_parse_arm(against, "--against") if against is not None else None,
         min_effect=min_effect,
         max_runs=max_runs,
         max_time=max_time,
@@ -169,7 +169,7 @@ def _arms(
     if base is not None:
         patches = tuple(_read_patch(path) for path in patch or ())
         arms.append(
-            ArmRequest(
+            _arm(
                 base=base,
                 revert=tuple(revert or ()),
                 pick=tuple(pick or ()),
@@ -210,11 +210,24 @@ def _parse_arm(text: str, option: str) -> ArmRequest:
         raise BadInputError(f"{option}: {error}", field=option, value=text) from error
     if any(change.kind is Action.PATCH for change in revision.changes):
         raise BadInputError(f"{option}: patches are given by --patch", field=option, value=text)
-    return ArmRequest(
+    return _arm(
+        option,
         base=revision.base,
         revert=tuple(c.ref for c in revision.changes if c.kind is Action.REVERT),
         pick=tuple(c.ref for c in revision.changes if c.kind is Action.PICK),
     )
+
+
+def _arm(option: str | None = None, **fields: Any) -> ArmRequest:
+    """Return an arm; what can't be right is told with ``option``, or with that of its field."""
+    try:
+        return ArmRequest(**fields)
+    except ValidationError as error:
+        item = error.errors()[0]
+        option = option or options.option_name(str(item["loc"][0]))
+        # A patch may be long.
+        message = f"{option}: {item['msg']}, not {item['input']!r:.100}"
+        raise BadInputError(message, field=option) from error
 
 
 def _switched(arm: ArmRequest, env: dict[str, str]) -> ArmRequest:

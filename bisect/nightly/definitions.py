@@ -19,7 +19,7 @@ from perfbisect.core.series import SeriesSettings
 from perfbisect.core.series_bound import FEWEST, MOST
 from perfbisect.core.states import Better
 from perfbisect.definitions import remember_repository
-from perfbisect.errors import BadInputError, NotFoundError, did_you_mean
+from perfbisect.errors import BadInputError, NotFoundError, did_you_mean, why_unreadable
 from perfbisect.git.source import parse_source
 from perfbisect.services import Services, known_repository
 from perfbisect.store.database import new_id, now
@@ -154,7 +154,8 @@ def read_project(directory: Path | None) -> dict[str, SeriesDefinition]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInputError(f"{file}: can't be read: {error}", value=str(file)) from error
+        why = why_unreadable(error)
+        raise BadInputError(f"{file}: can't be read: {why}", value=str(file)) from error
     tables = document.get("series", {})
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
         raise BadInputError(f"{file}: series are tables: [series.NAME]", field="series")

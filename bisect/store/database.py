@@ -150,7 +150,8 @@ def opening() -> Iterator[None]:
     """Tell failures to open a database by whose they are.
 
     Raises:
-        BadInputError: the URL is none, or its file holds something else or a damaged database.
+        BadInputError: the URL is none, its driver is not installed, or its file holds something
+            else or a damaged database.
         TransientError: the database can't be reached.
     """
     try:
@@ -159,6 +160,12 @@ def opening() -> Iterator[None]:
         raise BadInputError(
             "--database-url: not a database URL like 'sqlite:////path/perfbisect.db' or "
             "'postgresql+psycopg://user@host/name'",
+            field="database_url",
+        ) from error
+    except ModuleNotFoundError as error:
+        raise BadInputError(
+            f"--database-url: {error}, which is the driver of this database; perfbisect knows "
+            "SQLite, and PostgreSQL with pip install 'perfbisect[postgresql]'",
             field="database_url",
         ) from error
     except OperationalError as error:

@@ -232,3 +232,105 @@ def test_a_patch_that_is_not_there_is_named_without_codes(tmp_path: Path) -> Non
     assert ended.code == 2
     assert "there is no such file" in ended.err
     assert "Errno" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "x", "--data-dir", ""],
+        ["gc", "--data-dir", ""],
+        ["demo", "--data-dir", ""],
+        ["fetch-archives", "--repo", ".", "--good", "a", "--bad", "b", "--distdir", ""],
+        ["db", "upgrade", "--database-url", ""],
+        ["nightly", "run", "x", "--host", ""],
+        ["serve", "--bind", ""],
+    ],
+    ids=lambda arguments: " ".join(arguments[:1] + arguments[-2:-1]),
+)
+def test_empty_options_are_bad_input(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A place or name that is empty is refused, rather than taken for the current directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERFBISECT_DATA_DIR", str(tmp_path / "data"))
+    ended = call(arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"perfbisect: {arguments[-2]}: '' is empty")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_empty_variables_count_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A variable that is set to nothing leaves the default, whatever its type."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("DATA_DIR", "DISTDIR", "PORT", "ALLOWED_HOSTS"):
+        monkeypatch.setenv(f"PERFBISECT_{name}", "")
+    settings = make_settings()
+    assert settings.data_dir == tmp_path / ".local" / "share" / "perfbisect"
+    assert (settings.distdir, settings.port, settings.allowed_hosts) == (None, 8080, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["token", "create", "x", "--expires", "99999999d"], "--expires: '99999999d'"),
+        (["token", "create", "x", "--rate-limit", "0/minute"], "--rate-limit: a limit looks like"),
+        (["alert", "--series", "x", "--before", "nan"], "--before: nan is not a level"),
+        (["alert", "--series", "x", "--after", "inf"], "--after: inf is not a level"),
+        (["nightly", "import", "none.csv"], "none.csv: can't be read: No such file or directory"),
+        (["nightly", "import", "."], "can't be read: Is a directory"),
+        (["nightly", "import", "bytes"], "can't be read: it is not UTF-8 text"),
+        (["db", "check", "--database-url", "mssql+pymssql://h/x"], "'pymssql'"),
+        (
+            ["fetch-archives", "--repo", ".", "--good", "a", "--bad", "b", "--distdir", "bytes"],
+            "--distdir: 'bytes' is a file; give a directory",
+        ),
+    ],
+)
+def test_values_beyond_all_bounds_are_bad_input(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What no calendar, driver or file has is told in one line with its option."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERFBISECT_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    ended = call(arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert words in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_doctor_sees_that_a_data_directory_is_a_file(tmp_path: Path) -> None:
+    """What no command could use is missing, for the directory itself and for one above it."""
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for place in (file, file / "below"):
+        ended = call(["doctor", "--json", "--data-dir", str(place)])
+        disk = next(each for each in ended.json["checks"] if each["name"] == "disk")
+        assert (ended.code, disk["status"]) == (1, "missing")
+        assert "--data-dir" in disk["advice"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--base", ""),
+        ("--revert", ""),
+        ("--pick", ""),
+        ("--patch", "nothing.patch"),
+        ("--arm", "''"),
+        ("--arm", "t1 revert ''"),
+        ("--against", ""),
+    ],
+)
+def test_arms_without_content_are_bad_input(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An empty revision or patch is told with its option, and nothing is begun."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing.patch").touch()
+    what = ["--repo=.", "--recipe=pip-wheel", "--benchmark=import-time", "--data-dir=data"]
+    ended = call(["try", *what, "--base", "main", option, value])
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"perfbisect: {option}: ")
+    assert len(ended.err.splitlines()) == 1
+    assert not (tmp_path / "data").exists()
