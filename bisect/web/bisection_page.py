@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from perfbisect.build_watch import progress_of
 from perfbisect.routers.access import Asking
 from perfbisect.routers.bisections import BisectionId, end_bisection
 from perfbisect.routers.deps import NumberAfter, Opened
@@ -15,6 +16,7 @@ from perfbisect.routers.events import LastEventId, changes_of, resume_from
 from perfbisect.security import CSRF_FIELD, new_csrf_token
 from perfbisect.store import alert_queries, queries
 from perfbisect.store.jobs import bisection
+from perfbisect.store.tables import BuildRow
 from perfbisect.web.alert_pages import line_of
 from perfbisect.web.commit_text import commit_text, reproduce
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
@@ -33,11 +35,13 @@ def show_bisection(
         view = bisection_view(session, bisection_id)
         alerts = [line_of(row) for row in alert_queries.alerts_of_bisection(session, bisection_id)]
         words = alert_queries.feedback_on(session, bisection_id)
+        under_way = [session.get(BuildRow, each.id) for each in view.now if each.kind == "build"]
     token = csrf or new_csrf_token()
     context = {
         "view": view,
         "alerts": alerts,
         "words": words,
+        "progress": {row.id: progress_of(services, row) for row in under_way if row is not None},
         "csrf_field": CSRF_FIELD,
         "csrf_token": token,
     }

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
+from perfbisect.build_watch import progress_of
 from perfbisect.logs import LogPart, log_size, read_log, read_tail, search_log
 from perfbisect.routers.deps import Opened
 from perfbisect.routers.logs import Offset, Wait, WorkId, is_over, next_part, part_headers
@@ -65,6 +66,7 @@ def _page(
     context = {
         **kind,
         "work": row,
+        "progress": progress_of(services, row) if isinstance(row, BuildRow) else None,
         "part": part,
         "html": to_html(part.text),
         "size": log_size(path),

@@ -130,6 +130,21 @@ def test_a_running_page_shows_what_is_under_way(site: Site) -> None:
     assert actions == [f"/bisections/{site.running.id}/cancel"]
 
 
+def test_a_build_shows_how_far_it_is(site: Site) -> None:
+    """A log that tells of steps makes a bar, on the bisection's page and on that of the log."""
+    builds = site.json(f"/bisections/{site.running.id}/builds")
+    build = next(each["id"] for each in builds if each["state"] == "running")
+    paths = [f"/bisections/{site.running.id}", f"/logs/builds/{build}"]
+    assert "<progress" not in site.client.get(paths[0]).text
+    log = site.services.settings.logs_dir / f"{build}.log"
+    log.write_text("[1,250 / 5,000] Compiling conv.cc\n")
+    for path in paths:
+        page = page_of(site, path)
+        bars = [attrs for tag, attrs in page.elements if tag == "progress"]
+        assert [bar["value"] for bar in bars] == ["0.25"]
+        assert "1,250 of 5,000 steps" in page.text
+
+
 def test_experiments_show_their_arms(site: Site) -> None:
     """An experiment shows each arm's change, what can't be applied, and where it belongs."""
     experiment = seed_experiment(site.finished)
