@@ -16,6 +16,7 @@ from perfbisect.core.access import Anonymous
 from perfbisect.errors import BadInputError
 from perfbisect.json_logs import log_json
 from perfbisect.security import is_loopback, only_this_machine
+from perfbisect.services import Services
 from perfbisect.settings import Settings
 from perfbisect.store.access import any_good_token
 from perfbisect.store.database import open_database
@@ -95,6 +96,8 @@ def run_server(settings: Settings) -> None:
 
     from perfbisect.api import create_app
 
+    # Told in a line here, and with the traces of two frameworks once the server starts.
+    Services.open(settings).close()
     as_json = settings.log_format == "json"
     if as_json:
         log_json()

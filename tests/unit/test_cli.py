@@ -334,3 +334,14 @@ def test_arms_without_content_are_bad_input(
     assert ended.err.startswith(f"perfbisect: {option}: ")
     assert len(ended.err.splitlines()) == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_serve_tells_in_a_line_what_it_can_not_use(tmp_path: Path) -> None:
+    """A data directory or database that can't be used ends `serve` before it says it serves."""
+    file = tmp_path / "file"
+    file.write_text("mine, and no database " * 100)
+    for option in ("--data-dir", str(file)), ("--database-url", f"sqlite:///{file}"):
+        ended = call(["serve", "--data-dir", str(tmp_path / "data"), *option])
+        assert ended.code == 2
+        assert "can't be used" in ended.err
+        assert len(ended.err.splitlines()) == 1
