@@ -13,7 +13,13 @@ const colours = () => {
 
 const number = (value) =>
   Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
-const days = (u, ticks) => ticks.map((tick, i) => new Date(tick * 1000).toISOString().slice(i ? 5 : 0, 10));
+const dayOf = (tick) => new Date(tick * 1000).toISOString().slice(0, 10);
+// Of a few nights, several ticks fall on one day: it is named once, and a year where it begins.
+const days = (u, ticks) => ticks.map(dayOf).map((day, i, all) => {
+  const before = all[i - 1] ?? "";
+  if (day === before) return "";
+  return day.slice(0, 4) === before.slice(0, 4) ? day.slice(5) : day;
+});
 const seconds = (night) => Date.parse(`${night}T00:00:00Z`) / 1000;
 
 let data = null;
@@ -32,7 +38,9 @@ function columns() {
   const first = Math.min(...days);
   const last = Math.max(...days);
   const x = [];
-  for (let at = first; at <= last; at += DAY) x.push(at);
+  // Of a single night alone, uPlot would show years.
+  const beside = first === last ? DAY : 0;
+  for (let at = first - beside; at <= last + beside; at += DAY) x.push(at);
   const middle = (values) => {
     if (!values) return null;
     const sorted = [...values].sort((a, b) => a - b);
@@ -104,7 +112,7 @@ function build() {
     cursor: { drag: { x: true, y: false } },
     scales: { y: { range: (u, min, max) => { const edge = (max - min) * 0.08 || Math.abs(max) * 0.05 || 1; return [min - edge, max + edge]; } } },
     series: [{}, { stroke: () => colour.point, width: 1, spanGaps: false, points: { show: true, size: 6, fill: () => colour.point } }],
-    axes: [{ ...axis, values: days }, { ...axis, size: 64, values: (u, ticks) => ticks.map(number) }],
+    axes: [{ ...axis, space: 72, values: days }, { ...axis, size: 64, values: (u, ticks) => ticks.map(number) }],
     hooks: { drawAxes: [shade], draw: [levels], setCursor: [pointed] },
   };
   box.replaceChildren();
