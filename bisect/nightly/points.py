@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -25,7 +25,18 @@ MOST_POINTS = 5000
 #: Earlier nights than this are a mistake of the sender.
 EARLIEST = date(1990, 1, 1)
 
-Value = Annotated[float, Field(gt=0, ge=LEAST_VALUE, le=MOST_VALUE, allow_inf_nan=False)]
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+Value = Annotated[
+    float,
+    BeforeValidator(_no_truth),
+    Field(gt=0, ge=LEAST_VALUE, le=MOST_VALUE, allow_inf_nan=False),
+]
 Sha = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{4,64}$")]
 
 

@@ -121,6 +121,7 @@ def test_a_key_gives_the_same_answer(site: Site) -> None:
         ([{"night": "2019-09-14", "value": 1e308}], "points[0].value"),
         ([{"night": "2019-09-14", "values": [1.7e308, 1.7e308]}], "points[0].values"),
         ([{"night": "2019-09-14", "value": 1e-320}], "points[0].value"),
+        ([{"night": "2019-09-14", "value": True}], "points[0].value"),
         ([{"night": "2999-01-01", "value": 1}], "points[0].night"),
         (
             [{"night": "2019-09-14", "value": 1, "measured_at": "0001-01-01T00:00:00+14:00"}],
