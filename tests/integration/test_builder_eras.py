@@ -20,7 +20,8 @@ from perfbisect.core.recipe import Recipe, RecipeKind
 from perfbisect.core.states import FailureKind
 from perfbisect.ports import BuildRequest
 
-pytestmark = [pytest.mark.docker, pytest.mark.network]
+# The first time, an image with Debian's Bazel is made: some hundred packages.
+pytestmark = [pytest.mark.docker, pytest.mark.network, pytest.mark.timeout(1800)]
 
 #: Bazel 4.2.3 is in Debian; npm has none after 2.1.
 DEBIAN = """\
