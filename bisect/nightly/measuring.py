@@ -182,6 +182,28 @@ def _of_package(
     return _Plan(measured, arms, wheels, (digest_of(source), wheels[0].package, definition))
 
 
+def _store(
+    session: Session, series: SeriesRow, plan: _Plan, files: dict[str, str]
+) -> tuple[str | None, str, dict[str, Any], dict[str, Any]]:
+    """Store what a night is measured by: repository, recipe's digest, recipe and benchmark."""
+    if isinstance(plan.measured, Definitions):
+        repository_id, recipe, benchmark = store_definitions(session, plan.measured, files)
+        return repository_id, plan.measured.recipe.digest, recipe, benchmark
+    if plan.origin is None:
+        raise BadInputError(
+            f"series '{series.name}' says neither recipe nor package", field="recipe"
+        )
+    benchmark = store_benchmark(session, plan.measured, files)
+    recipe_digest, name, recipe = plan.origin
+    store_recipe(session, recipe_digest, name, recipe)
+    session.flush()
+    columns = {
+        number: {"tree": arm.tree, "sha": arm.base_sha} for number, arm in enumerate(plan.arms)
+    }
+    store_published(session, recipe_digest, plan.wheels, columns)
+    return None, recipe_digest, recipe, benchmark
+
+
 def _insert(
     session: Session,
     series: SeriesRow,
@@ -189,23 +211,7 @@ def _insert(
     files: dict[str, str],
     request: Mapping[str, Any],
 ) -> str:
-    repository_id = None
-    if isinstance(plan.measured, Definitions):
-        repository_id, recipe, benchmark = store_definitions(session, plan.measured, files)
-        recipe_digest = plan.measured.recipe.digest
-    elif plan.origin is not None:
-        benchmark = store_benchmark(session, plan.measured, files)
-        recipe_digest, name, recipe = plan.origin
-        store_recipe(session, recipe_digest, name, recipe)
-        session.flush()
-        columns = {
-            number: {"tree": arm.tree, "sha": arm.base_sha} for number, arm in enumerate(plan.arms)
-        }
-        store_published(session, recipe_digest, plan.wheels, columns)
-    else:
-        raise BadInputError(
-            f"series '{series.name}' says neither recipe nor package", field="recipe"
-        )
+    repository_id, recipe_digest, recipe, benchmark = _store(session, series, plan, files)
     row = ExperimentRow(
         id=new_id(),
         kind=ExperimentKind.TRY,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sqlalchemy import select
 from tests.helpers.conducting import SmallRepository, make_conductor, open_services, request_for
+from tests.helpers.nightly import StoryRunner
 from tests.helpers.seed_repository import (
     BAD,
     GOOD,
@@ -21,7 +21,7 @@ from tests.helpers.seed_repository import (
 )
 
 from perfbisect.core.states import FailureKind
-from perfbisect.ports import BuildRequest, CancelToken, Failure, RunRequest, RunSuccess
+from perfbisect.ports import BuildRequest, Failure
 from perfbisect.services import Services
 from perfbisect.store.database import new_id, now
 from perfbisect.store.tables import BisectionRow, CandidateRow, WheelRow
@@ -42,23 +42,6 @@ def services(tmp_path: Path) -> Iterator[Services]:
     opened = open_services(tmp_path)
     yield opened
     opened.close()
-
-
-class StoryRunner:
-    """Measures a wheel by its commit: CV 2%, and one run in fifty at 0.6 of its value."""
-
-    def __init__(self, levels: dict[str, float]) -> None:
-        self._levels = levels
-        self._random = np.random.default_rng(5)
-        self.runs = 0
-
-    def run(self, request: RunRequest, cancel: CancelToken) -> RunSuccess | Failure:
-        self.runs += 1
-        value = self._levels[request.wheel.read_text().splitlines()[0]]
-        value *= 1 + 0.02 * self._random.normal()
-        if self._random.random() < 0.02:
-            value *= 0.6
-        return RunSuccess(value, (value,), 1.0)
 
 
 def replay(
