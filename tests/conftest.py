@@ -11,6 +11,23 @@ from tests.helpers.scenes import seed_finished, seed_running
 from tests.helpers.seeding import Seed
 from tests.helpers.serving import Site, client_of, opened, settings_in, shown_app
 
+_HERE = Path(__file__).parent
+#: The parts of the tests that work on real parts: other processes, engines, browsers.
+_REAL = ("integration", "e2e")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests on real parts run one after the other, beside the others, and twice if need be.
+
+    Two of them at a time would disturb each other's measurements and fight for ports and for the
+    machine's locks. The second go is for machines whose neighbours take the processor away for
+    minutes; pytest's last line tells how many tests needed one.
+    """
+    for item in items:
+        if item.path.is_relative_to(_HERE) and item.path.relative_to(_HERE).parts[0] in _REAL:
+            item.add_marker(pytest.mark.xdist_group("real"))
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
 
 @pytest.fixture(scope="session")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seed, Seed]:

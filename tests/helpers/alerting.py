@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from tests.helpers.conducting import SmallRepository, make_conductor, make_repository
+from tests.helpers.waiting import until
 
 from perfbisect.alerting.desk import Desk
 from perfbisect.alerts import AlertSignal
@@ -107,10 +107,8 @@ class Scene:
             return session.get_one(AlertRow, alert_id)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look until it holds; a test's own time limit ends what never does."""
-        while not condition():
-            self.desk.look()
-            time.sleep(0.02)
+        """Let the desk look until it holds."""
+        until(condition, what, meanwhile=self.desk.look)
 
     def until_state(self, alert_id: str, *states: str) -> AlertRow:
         self.until(lambda: self.alert(alert_id).state in states, f"{alert_id} in {states}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -31,6 +31,9 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value;
 }).observe({type: "layout-shift", buffered: true});
 """
+
+# The machine may be busy: what a page shows by itself is given time.
+expect.set_options(timeout=60_000)
 
 
 @dataclass
@@ -83,7 +86,7 @@ def chromium() -> Iterator[Browser]:
 def tab(browser: Browser, url: str, **options: Any) -> Iterator[Tab]:
     """Yield a tab with a profile of its own."""
     context = browser.new_context(**options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(60_000)
     opened = Tab(context.new_page(), url)
     opened.watch()
     yield opened

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import select
 from tests.helpers.alerting import Scene, scene
 from tests.helpers.serving import listening, shown_app
+from tests.helpers.waiting import stopped
 
 from perfbisect.core.access import Anonymous, Scope
 from perfbisect.core.alert_states import AlertState
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 PROMETHEUS = """
-global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}}
+global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}}
 rule_files: [rules.yml]
 scrape_configs:
   - job_name: benchmarks
@@ -41,7 +42,7 @@ groups:
   - name: benchmarks
     rules:
       - alert: ThroughputDropped
-        expr: throughput < 8000
+        expr: last_over_time(throughput[5m]) < 8000
         labels: {{pool: default}}
         annotations:
           summary: throughput of {{{{ $labels.benchmark }}}} dropped
@@ -102,7 +103,7 @@ class Exporter:
 
 
 @contextmanager
-def running(*commands: list[str], directory: Path) -> Iterator[None]:
+def running(*commands: list[str], directory: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run programs in a directory; end them afterwards."""
     processes: list[subprocess.Popen[bytes]] = []
     with (directory / "programs.log").open("wb") as log:
@@ -111,16 +112,16 @@ def running(*commands: list[str], directory: Path) -> Iterator[None]:
                 subprocess.Popen(command, cwd=directory, stdout=log, stderr=subprocess.STDOUT)
                 for command in commands
             ]
-            yield
+            yield processes
         finally:
             for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
+                stopped(process)
 
 
 @contextmanager
-def watched(directory: Path, here: Scene, url: str, exporter: Exporter) -> Iterator[None]:
+def watched(
+    directory: Path, here: Scene, url: str, exporter: Exporter
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run Prometheus and Alertmanager over the exporter, posting to the service."""
     manager, prometheus = free_port(), free_port()
     _, secret = create_token(
@@ -146,8 +147,12 @@ def watched(directory: Path, here: Scene, url: str, exporter: Exporter) -> Itera
             f"--web.listen-address=127.0.0.1:{prometheus}", "--rules.alert.resend-delay=1s",
         ],
         directory=directory,
-    ):  # fmt: skip
-        yield
+    ) as processes:  # fmt: skip
+        yield processes
+
+
+def ended(processes: list[subprocess.Popen[bytes]]) -> bool:
+    return any(process.poll() is not None for process in processes)
 
 
 def test_a_number_that_prometheus_watches(tmp_path: Path) -> None:
@@ -168,9 +173,10 @@ def test_a_number_that_prometheus_watches(tmp_path: Path) -> None:
         try:
             with (
                 listening(shown_app(here.services.settings)) as url,
-                watched(programs, here, url, exporter),
+                watched(programs, here, url, exporter) as processes,
             ):
-                here.until(repeated, "bisected and told again")
+                here.until(lambda: ended(processes) or repeated(), "bisected and told again")
+                assert not ended(processes)
                 exporter.value = 9000
                 here.until(lambda: all(row.resolved_at for row in alerts()), "over")
         except BaseException:

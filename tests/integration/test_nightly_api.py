@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -17,6 +16,7 @@ from fastapi.testclient import TestClient
 from tests.helpers.command_line import call
 from tests.helpers.conducting import PROJECT, make_conductor
 from tests.helpers.serving import API, client_of, opened, settings_in, shown_app
+from tests.helpers.waiting import until
 
 from perfbisect import series
 from perfbisect.api import create_app
@@ -236,10 +236,9 @@ def test_a_running_service_searches_what_comes(tmp_path: Path) -> None:
     with client_of(create_app(settings, make=make)) as client:
         answer = client.post(f"{API}/nightly/a/points", json=drop(34, 30))
         assert answer.status_code == 200, answer.text
-        found: list[Any] = []
-        while not found:
-            time.sleep(0.05)
-            found = client.get(f"{API}/nightly/a/changes?state=confirmed").json()
+        path = f"{API}/nightly/a/changes?state=confirmed"
+        until(lambda: client.get(path).json() != [], "a confirmed change", pause=0.05)
+        found = client.get(path).json()
     assert found[0]["bad"]["night"] == "2019-07-31"
 
 

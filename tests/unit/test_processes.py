@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import uuid
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.helpers.waiting import until
 
 from perfbisect.errors import BadInputError
 from perfbisect.ports import CancelToken
@@ -40,8 +40,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_for(path: Path) -> str:
-    while not (path.exists() and path.read_text().strip()):
-        time.sleep(0.01)
+    until(lambda: path.exists() and path.read_text().strip() != "", f"text in {path.name}")
     return path.read_text()
 
 
