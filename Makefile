@@ -19,7 +19,7 @@ serve: $(VENV)/.installed ## Show what the demo found, on http://127.0.0.1:8080
 install: $(VENV)/.installed-dev ## Create .venv with everything that development needs
 
 test: $(VENV)/.installed-dev engine lint types imports ## Everything that CI runs, on real parts where they can be had
-	$(BIN)/pytest -q -n 2 --dist loadgroup --durations=15
+	$(BIN)/pytest -q -n 2 --durations=15
 
 check: lint types imports unit ## The fast part: lint, types, import contracts, unit tests
 

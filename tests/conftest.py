@@ -5,27 +5,42 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers.scenes import seed_finished, seed_running
 from tests.helpers.seeding import Seed
 from tests.helpers.serving import Site, client_of, opened, settings_in, shown_app
+from xdist.scheduler import LoadScopeScheduling
 
-_HERE = Path(__file__).parent
-#: The parts of the tests that work on real parts: other processes, engines, browsers.
-_REAL = ("integration", "e2e")
+#: Where the tests on real parts are: other processes, engines, browsers.
+_REAL = ("tests/integration/", "tests/e2e/")
+
+
+class RealPartsApart(LoadScopeScheduling):  # type: ignore[misc]
+    """Deals out tests so that those on real parts run one after the other, beside the others.
+
+    Two of them at a time would disturb each other's measurements and fight for ports and for the
+    machine's locks. (pytest-xdist's own ``loadgroup`` finds no groups from pytest 9.1 on.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "real" if nodeid.startswith(_REAL) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RealPartsApart:
+    """Deal out tests in the project's own way."""
+    return RealPartsApart(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests on real parts run one after the other, beside the others, and twice if need be.
+    """Give tests on real parts a second go.
 
-    Two of them at a time would disturb each other's measurements and fight for ports and for the
-    machine's locks. The second go is for machines whose neighbours take the processor away for
-    minutes; pytest's last line tells how many tests needed one.
+    It is for machines whose neighbours take the processor away for minutes; pytest's last line
+    tells how many tests needed one.
     """
     for item in items:
-        if item.path.is_relative_to(_HERE) and item.path.relative_to(_HERE).parts[0] in _REAL:
-            item.add_marker(pytest.mark.xdist_group("real"))
+        if item.nodeid.startswith(_REAL):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
