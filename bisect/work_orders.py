@@ -33,6 +33,7 @@ from perfbisect.store.tables import (
     RunRow,
     WheelRow,
 )
+from perfbisect.untrusted import remove_quietly
 
 
 def mirror_path(services: Services, url: str) -> Path:
@@ -204,7 +205,7 @@ class WorkOrders:
 
     def clean(self, work_id: str) -> None:
         """Remove the scratch directory of work that ended."""
-        shutil.rmtree(self._settings.work_dir / work_id, ignore_errors=True)
+        remove_quietly(self._settings.work_dir / work_id)
 
     def clean_lost(self, work_id: str) -> None:
         """Kill and remove everything that work of a dead process left on this machine."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from perfbisect.errors import TransientError
+from perfbisect.untrusted import remove
+
+__all__ = ["Checkout", "empty", "remove", "slot", "sync_tree"]
 
 #: (bare mirror, tree, commit, destination that does not exist yet): writes the tree's files, with a
 #: ``.git`` that knows the commit and its tags.
@@ -55,7 +57,7 @@ def sync_tree(incoming: Path, target: Path) -> None:
         incoming.rename(target)
         return
     _sync_directory(incoming, target, top=True)
-    shutil.rmtree(incoming)
+    remove(incoming)
 
 
 def _sync_directory(incoming: Path, target: Path, *, top: bool = False) -> None:
@@ -94,19 +96,3 @@ def empty(path: Path) -> None:
         path.chmod(0o755)
         for entry in list(path.iterdir()):
             remove(entry)
-
-
-def remove(path: Path) -> None:
-    """Remove a file, link or directory, also one that a build made read-only; missing is fine."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.is_dir():
-        path.chmod(0o700)
-        for directory, names, _ in os.walk(path):
-            for name in names:
-                inner = os.path.join(directory, name)
-                if not os.path.islink(inner):
-                    os.chmod(inner, 0o700)
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from perfbisect.containers import ContainerSpec, Docker
 from perfbisect.core.recipe import Recipe
 from perfbisect.core.states import FailureKind
 from perfbisect.ports import BuildRequest, CancelledWork, CancelToken, Failure
+from perfbisect.untrusted import hand_over
 
 #: User of builds inside containers where perfbisect itself is root; Dockerfiles name the same.
 BUILDER_UID = 10001
@@ -268,7 +269,7 @@ class DockerPlace:
             return
         own = self._directories
         for top in (own.src, own.out, own.home):
-            _chown_tree(top, uid)
+            hand_over(top, uid)
         for top in (own.cache, own.bazel_root):
             os.chown(top, uid, uid)
 
@@ -296,12 +297,3 @@ def _proxies() -> dict[str, str]:
     names = ("http_proxy", "https_proxy", "no_proxy")
     both = (*names, *(name.upper() for name in names))
     return {name: os.environ[name] for name in both if os.environ.get(name)}
-
-
-def _chown_tree(top: Path, uid: int) -> None:
-    os.chown(top, uid, uid)
-    for directory, folders, names in os.walk(top):
-        for name in (*folders, *names):
-            path = os.path.join(directory, name)
-            if os.lstat(path).st_uid != uid:
-                os.chown(path, uid, uid, follow_symlinks=False)

@@ -26,6 +26,7 @@ from perfbisect.running.failures import failed
 from perfbisect.running.host import require_gpus
 from perfbisect.running.observe import Observer
 from perfbisect.running.run_site import Layout, Scratch
+from perfbisect.untrusted import hand_over
 
 #: User in containers where perfbisect itself is root: nobody on this machine.
 _UID = 10001
@@ -221,10 +222,7 @@ class DockerSite:
         uid = int(self._user.partition(":")[0])
         if uid in (0, os.geteuid()) or top.stat().st_uid == uid:
             return
-        for directory, folders, names in os.walk(top):
-            for name in (*folders, *names):
-                os.chown(os.path.join(directory, name), uid, uid, follow_symlinks=False)
-        os.chown(top, uid, uid)
+        hand_over(top, uid)
 
 
 def _user(docker: Docker) -> str:

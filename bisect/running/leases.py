@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from perfbisect.ports import CancelledWork, CancelToken
+from perfbisect.untrusted import remove
 
 #: Written last: a directory without it was never finished.
 COMPLETE = "complete.json"
@@ -185,4 +185,4 @@ def _size(directory: Path) -> int:
 
 def _remove(directory: Path) -> None:
     if directory.exists():
-        shutil.rmtree(directory)
+        remove(directory)

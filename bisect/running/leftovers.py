@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfbisect.running.outcome import is_own_file
+from perfbisect.untrusted import glob_files
 
 #: Files and bytes that are kept of one run at most: graph dumps can be many and large.
 MAX_FILES = 500
@@ -39,7 +39,7 @@ def collect(
         OSError: the directory can't be read.
     """
     root = directory.resolve()
-    found = {path for glob in globs for path in root.glob(glob) if is_own_file(path, root)}
+    found = {path for glob in globs for path in glob_files(root, glob)}
     kept: dict[str, Path] = {}
     size = 0
     for path in sorted(found):

@@ -13,6 +13,7 @@ from perfbisect.core.states import FailureKind
 from perfbisect.processes import ProcessResult
 from perfbisect.running.failures import failed
 from perfbisect.units import format_duration, format_size
+from perfbisect.untrusted import glob_files
 
 #: Bytes of the file, or of all files, that are read for a metric.
 MAX_FILE = 256 * 1024**2
@@ -107,7 +108,7 @@ def _metric_files(metric: Metric, directory: Path) -> dict[str, str]:
         return {}
     root = directory.resolve()
     # A link may lead to what only we may read: it is not followed.
-    found = [path for path in sorted(root.glob(metric.file)) if is_own_file(path, root)]
+    found = glob_files(root, metric.file)
     if metric.reader is ReaderKind.ARTIFACT_COUNT:
         return _all_texts(found, root)
     if len(found) > 1:
@@ -131,8 +132,3 @@ def _all_texts(found: Sequence[Path], root: Path) -> dict[str, str]:
 def _require_readable(what: str, size: int) -> None:
     if size > MAX_FILE:
         raise ReadingError(f"{what} {format_size(size)}, more than {format_size(MAX_FILE)}")
-
-
-def is_own_file(path: Path, root: Path) -> bool:
-    """Return whether it is a file below ``root``, and neither a link nor behind one."""
-    return path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(root)
