@@ -93,24 +93,36 @@ def hand_over(top: Path, uid: int) -> None:
         OSError: this process may not.
     """
     try:
-        for folder, folders, names in os.walk(top):
-            for name in (*folders, *names):
-                inner = os.path.join(folder, name)
-                if os.lstat(inner).st_uid != uid:
-                    os.chown(inner, uid, uid, follow_symlinks=False)
+        for entry in _everything_below(top):
+            if entry.stat(follow_symlinks=False).st_uid != uid:
+                os.chown(entry.path, uid, uid, follow_symlinks=False)
         # The last: whose the top is, everything is.
         os.chown(top, uid, uid)
-    except (RecursionError, OSError):
+    except OSError:
         _tool("chown", "-hRP", f"{uid}:{uid}", str(top), must=True)
 
 
 def _make_writable(path: Path) -> None:
     path.chmod(0o700)
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            inner = os.path.join(folder, name)
-            if not os.path.islink(inner):
-                os.chmod(inner, 0o700)
+    for entry in _everything_below(path):
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)
+
+
+def _everything_below(top: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield all that is below a directory, each directory before what it holds, without recursion.
+
+    Raises:
+        OSError: a path is too long to be said, or a directory can't be read.
+    """
+    waiting = [str(top)]
+    while waiting:
+        with os.scandir(waiting.pop()) as found:
+            entries = list(found)
+        for entry in entries:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
 
 
 def _tool(*command: str, must: bool = False) -> None:
