@@ -14,7 +14,7 @@ from perfbisect.build_watch import BuildWatch
 from perfbisect.core.facts import Action, Build, Finish, Run
 from perfbisect.core.states import BisectionState, FailureKind, Outcome
 from perfbisect.engines.failing import failure_of
-from perfbisect.errors import PerfbisectError, TransientError
+from perfbisect.errors import DamagedError, PerfbisectError, TransientError
 from perfbisect.gather import Capacity
 from perfbisect.job_table import load_job
 from perfbisect.jobs import Job, Look
@@ -399,9 +399,13 @@ class Conductor:
         try:
             wheel = self._orders.fetch_wheel(wheel_id)
         except PerfbisectError as error:
-            log.warning("wheel %s: %s; it will be built again", wheel_id, error)
-            self._orders.forget_wheel(wheel_id)
-            item.dirty = True
+            # A store that does not answer has not lost the wheel: it is asked again later.
+            away = isinstance(error, TransientError) and not isinstance(error, DamagedError)
+            then = "trying again" if away else "it will be built again"
+            log.warning("wheel %s: %s; %s", wheel_id, error, then)
+            if not away:
+                self._orders.forget_wheel(wheel_id)
+                item.dirty = True
             return False
         benchmark_digest = job.benchmark_of(action.position)
         with self._database.write() as session:

@@ -49,7 +49,7 @@ PRESETS_DIR = Path(__file__).resolve().parent / "presets"
 
 _KINDS = ("recipe", "benchmark")
 #: Other tables of ``perfbisect.toml``, which have readers of their own.
-_ELSEWHERE = ("series", "alerts", "notify")
+_ELSEWHERE = ("series", "alerts", "notify", "storage")
 
 L = TypeVar("L", "LoadedRecipe", "LoadedBenchmark")
 

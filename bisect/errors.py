@@ -8,6 +8,7 @@
     |   `-- ForbiddenError               2      403   a token without the scope
     |-- LimitedError                     3      429   too much at once: later, as it says
     |-- TransientError                   3      503   infrastructure: worth another try
+    |   `-- DamagedError                 3      503   content that is not what it should be
     `-- InternalError                    3      500   a mistake of ours
 
 Failures of builds and runs are values (``BuildFailure``, ``RunFailure``), not exceptions.
@@ -91,6 +92,10 @@ class TransientError(PerfbisectError):
 
     http_status = 503
     slug = "unavailable"
+
+
+class DamagedError(TransientError):
+    """Stored content that is torn or was changed: it has to be made or fetched again."""
 
 
 class InternalError(PerfbisectError):

@@ -228,8 +228,12 @@ class Engine(Protocol):
 class ArtifactStore(Protocol):
     """Content-addressed files: wheels, logs, artifacts."""
 
-    def put(self, path: Path) -> str:
-        """Copy a file in, whole or not at all; return its key (``sha256/ab/cdef…``)."""
+    def put(self, path: Path, *, keep_copy: bool = True) -> str:
+        """Copy a file in, whole or not at all; return its key (``sha256/ab/cdef…``).
+
+        Args:
+            keep_copy: it will soon be wanted on this machine.
+        """
         ...
 
     def fetch(self, key: str) -> Path:
@@ -237,7 +241,8 @@ class ArtifactStore(Protocol):
 
         Raises:
             NotFoundError: no such key.
-            TransientError: the content does not match its key or can't be read.
+            DamagedError: the content does not match its key.
+            TransientError: it can't be read.
         """
         ...
 

@@ -15,6 +15,7 @@ from perfbisect.store import bisections, work
 from perfbisect.store.jobs import JobRef, asked_by, load_row
 from perfbisect.store.run_artifacts import add_artifacts
 from perfbisect.store.tables import BenchmarkRow, RunRow
+from perfbisect.stored_logs import store_log
 
 #: Which part of the request a planner's code blames.
 FIELD_OF_CODE = {
@@ -28,6 +29,7 @@ class Recorder:
     """Turns news and endings into rows and events."""
 
     def __init__(self, services: Services) -> None:
+        self._services = services
         self._database = services.database
         self._artifacts = services.artifacts
 
@@ -40,8 +42,10 @@ class Recorder:
                 artifact = self._artifacts.put(result.path)
             except TransientError as error:
                 result = Failure(FailureKind.TRANSIENT, error.message, seconds=result.seconds)
+        stored_log = store_log(self._services, news.id)
         with self._database.write() as session:
             row = work.finish_build(session, news.id, result, artifact)
+            row.log_artifact = stored_log
             job = asked_by(row)
             if job is None:
                 return
@@ -65,11 +69,13 @@ class Recorder:
             except TransientError as error:
                 result = Failure(FailureKind.TRANSIENT, error.message, seconds=result.seconds)
         success = result if isinstance(result, RunSuccess) else None
+        stored_log = store_log(self._services, news.id)
         with self._database.write() as session:
             run = session.get_one(RunRow, news.id)
             benchmark = session.get_one(BenchmarkRow, run.benchmark_digest)
             unit = str(benchmark.definition["unit"])
             row = work.finish_run(session, news.id, result, unit)
+            row.log_artifact = stored_log
             add_artifacts(session, news.id, artifacts)
             data = {
                 "run_id": row.id,
@@ -88,7 +94,11 @@ class Recorder:
     def _put_all(self, success: RunSuccess) -> list[dict[str, Any]]:
         """Store the files that a run left, before anything refers to them."""
         return [
-            {"name": name, "artifact": self._artifacts.put(path), "size": path.stat().st_size}
+            {
+                "name": name,
+                "artifact": self._artifacts.put(path, keep_copy=False),
+                "size": path.stat().st_size,
+            }
             for name, path in success.artifacts.items()
         ]
 

@@ -19,6 +19,7 @@ from perfbisect.errors import (
 )
 from perfbisect.mirror_keeper import MirrorKeeper
 from perfbisect.settings import Settings
+from perfbisect.storage import configured_url
 from perfbisect.store import bisections
 from perfbisect.store.artifacts import FsspecArtifactStore
 from perfbisect.store.database import Database, now, open_database
@@ -40,7 +41,8 @@ class Services:
         """Create the data directory, open the database and migrate it.
 
         Raises:
-            BadInputError: the data directory can't be used, or holds no database.
+            BadInputError: the data directory or the artifact store can't be used, or the database
+                is none.
             TransientError: the database can't be opened, or the disk is full.
         """
         directories = (
@@ -55,15 +57,29 @@ class Services:
                 directory.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise _unusable(settings.data_dir, error) from error
-        artifacts = FsspecArtifactStore(
-            str(settings.artifacts_dir), settings.cache_dir / "artifacts"
-        )
-        return cls(settings, open_database(settings.url), artifacts)
+        return cls(settings, open_database(settings.url), open_artifacts(settings))
 
     def close(self) -> None:
         """End what goes on in the background, and close the database."""
         self.mirrors.stop()
         self.database.close()
+
+
+def open_artifacts(settings: Settings) -> FsspecArtifactStore:
+    """Open the artifact store that the settings, or else ``perfbisect.toml``, name.
+
+    A bucket is not asked whether it is there: what is stored without it can still be read.
+
+    Raises:
+        BadInputError: the address can't be right, or what speaks to it is not installed.
+        TransientError: a folder that can't be used.
+    """
+    url = settings.artifacts or configured_url(settings.project_dir)
+    return FsspecArtifactStore(
+        url or str(settings.artifacts_dir),
+        settings.cache_dir / "artifacts",
+        cache_bytes=settings.artifact_cache_size,
+    )
 
 
 def _unusable(data_dir: Path, error: OSError) -> PerfbisectError:

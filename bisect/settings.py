@@ -10,7 +10,10 @@ from limits import parse_many
 from pydantic import ByteSize, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from perfbisect.addresses import is_loopback
 from perfbisect.core.access import Anonymous
+from perfbisect.git.fetching import Fetching
+from perfbisect.storage import checked_url
 
 #: What a host may be called: it stands in tables, addresses of pages and lock files.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -31,6 +34,11 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=_default_data_dir)
     #: SQLAlchemy URL; empty: SQLite in the data directory.
     database_url: str = ""
+    #: Where wheels, logs and files are kept: ``file://``, ``s3://`` or ``gs://``; empty: as
+    #: ``[storage]`` of perfbisect.toml says, else below the data directory.
+    artifacts: str = ""
+    #: What copies of artifacts behind a URL may take here together.
+    artifact_cache_size: ByteSize = Field(default=ByteSize(20 * 1024**3), gt=0)
     #: Builds at once on this machine.
     build_slots: int = Field(default=1, ge=1)
     #: Name of this machine as a host; empty: its host name.
@@ -67,6 +75,9 @@ class Settings(BaseSettings):
     max_unfinished: int = Field(default=100, ge=1)
     #: Seconds that a submission waits for its repository to be mirrored before it says: later.
     mirror_wait: float = Field(default=20.0, ge=0, le=600)
+    #: Hours that fetching a repository may take, and what its mirror may take on the disk.
+    fetch_hours: float = Field(default=6.0, gt=0, le=24 * 30)
+    max_repository_size: ByteSize = Field(default=ByteSize(100 * 1024**3), gt=0)
     #: How ``serve`` logs: for people, or an object of JSON in each line.
     log_format: Literal["text", "json"] = "text"
     #: Packages of the index that may be submitted by API and form: their wheels run here.
@@ -80,7 +91,8 @@ class Settings(BaseSettings):
     environment_cache_size: ByteSize = Field(default=ByteSize(40 * 1024**3), ge=0)
     #: Address under which people reach the pages, for links in messages; empty: no links.
     public_url: str = ""
-    #: Hosts and networks inside that webhooks may be sent to, without TLS too.
+    #: Hosts and networks inside that webhooks may be sent to, without TLS too, and that
+    #: repositories may be fetched from where others can reach this service.
     outbound_allowed: list[str] = Field(default_factory=list)
     #: Secret of the HMAC signature of Grafana's contact point; empty: its alerts need a token.
     grafana_secret: SecretStr = SecretStr("")
@@ -123,6 +135,12 @@ class Settings(BaseSettings):
             )
         return value
 
+    @field_validator("artifacts")
+    @classmethod
+    def _place_of_artifacts(cls, value: str) -> str:
+        """Refuse addresses of artifacts that are none."""
+        return checked_url(value)
+
     @field_validator("rate_limit", "submit_rate_limit")
     @classmethod
     def _readable_limit(cls, value: str) -> str:
@@ -133,6 +151,24 @@ class Settings(BaseSettings):
     def url(self) -> str:
         """SQLAlchemy URL of the database."""
         return self.database_url or f"sqlite:///{self.data_dir / 'perfbisect.db'}"
+
+    @property
+    def only_this_machine(self) -> bool:
+        """Whether nobody else can reach the service.
+
+        A service on loopback that answers to other names stands behind a proxy.
+        """
+        return is_loopback(self.bind) and all(map(is_loopback, self.allowed_hosts))
+
+    @property
+    def fetching(self) -> Fetching:
+        """Bounds of fetching repositories. Whoever is alone on this machine may go anywhere."""
+        return Fetching(
+            seconds=self.fetch_hours * 3600.0,
+            size=self.max_repository_size,
+            keep_free=self.min_free_space,
+            inside=None if self.only_this_machine else tuple(self.outbound_allowed),
+        )
 
     @property
     def mirrors_dir(self) -> Path:

@@ -18,6 +18,7 @@ from perfbisect.routers import models
 from perfbisect.routers.deps import Opened
 from perfbisect.services import Services
 from perfbisect.store import queries
+from perfbisect.stored_logs import find_log
 
 router = APIRouter(tags=["logs"])
 
@@ -51,15 +52,15 @@ _LOG: dict[int | str, dict[str, object]] = {
 def build_log_state(services: Services, build_id: str) -> tuple[Path, bool]:
     """Return where a build's log is, and whether the build has ended."""
     with services.database.read() as session:
-        state = queries.get_build(session, build_id).state
-    return services.settings.logs_dir / f"{build_id}.log", is_over(state)
+        row = queries.get_build(session, build_id)
+    return find_log(services, row), is_over(row.state)
 
 
 def run_log_state(services: Services, run_id: str) -> tuple[Path, bool]:
     """Return where a run's log is, and whether the run has ended."""
     with services.database.read() as session:
-        state = queries.get_run(session, run_id).state
-    return services.settings.logs_dir / f"{run_id}.log", is_over(state)
+        row = queries.get_run(session, run_id)
+    return find_log(services, row), is_over(row.state)
 
 
 def is_over(state: WorkState) -> bool:

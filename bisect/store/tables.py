@@ -318,6 +318,8 @@ class BuildRow(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     seconds: Mapped[float | None]
+    #: Key of its log in a shared artifact store; null: the file is on the machine that wrote it.
+    log_artifact: Mapped[str | None] = mapped_column(String(200))
 
 
 class WheelRow(Base):
@@ -375,6 +377,8 @@ class RunRow(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     seconds: Mapped[float | None]
+    #: Key of its log in a shared artifact store; null: the file is on the machine that wrote it.
+    log_artifact: Mapped[str | None] = mapped_column(String(200))
 
 
 class PointRow(Base):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -16,6 +17,7 @@ from perfbisect.services import Services
 from perfbisect.store import queries
 from perfbisect.store.run_artifacts import artifacts_of
 from perfbisect.store.tables import BuildRow, RunRow
+from perfbisect.stored_logs import find_log
 from perfbisect.web.ansi import to_html
 from perfbisect.web.list_pages import Text
 from perfbisect.web.templating import render
@@ -58,9 +60,8 @@ def _page(
     q: str,
     start: int | None,
 ) -> HTMLResponse:
-    path = services.settings.logs_dir / f"{row.id}.log"
-    over = is_over(row.state)
-    part = _part(services, row.id, start, over=over)
+    path = find_log(services, row)
+    part = _part(path, start, over=is_over(row.state))
     matches, all_found = search_log(path, q) if q.strip() else ([], True)
     address = f"/logs/{kind['kind']}s/{row.id}"
     context = {
@@ -81,8 +82,7 @@ def _page(
     return render(request, "log.html", context)
 
 
-def _part(services: Services, work_id: str, start: int | None, *, over: bool) -> LogPart:
-    path = services.settings.logs_dir / f"{work_id}.log"
+def _part(path: Path, start: int | None, *, over: bool) -> LogPart:
     if start is None:
         return read_tail(path, SHOWN, over=over, colours=True)
     return read_log(path, offset=start, limit=SHOWN, over=over, colours=True)

@@ -1,0 +1,76 @@
+"""Where artifacts are to be kept, as settings and ``[storage]`` of ``perfbisect.toml`` say."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from perfbisect.errors import BadInputError, did_you_mean
+
+#: Scheme -> what has to be installed for it.
+SCHEMES = {"file": "", "s3": "perfbisect[s3]", "gs": "perfbisect[gcs]"}
+#: Name of the project's own file, and the table in it.
+_FILE, _TABLE = "perfbisect.toml", "storage"
+
+
+def checked_url(text: str) -> str:
+    """Return an address of artifacts as it was given; empty: the data directory.
+
+    Raises:
+        ValueError: it is none; says what would be right.
+    """
+    if not text:
+        return text
+    address = urlsplit(text)
+    if address.scheme not in SCHEMES:
+        near = did_you_mean(address.scheme, SCHEMES)
+        raise ValueError(
+            f"begin with file://, s3:// or gs://{near}, as in 's3://bucket/perfbisect'"
+        )
+    if address.username or address.password or address.query:
+        raise ValueError("keep credentials and options out of it: they come from the environment")
+    if address.scheme == "file":
+        if address.netloc or not address.path.startswith("/"):
+            raise ValueError("a folder has an absolute path, as in 'file:///srv/perfbisect'")
+    elif not address.netloc:
+        raise ValueError(f"name a bucket, as in '{address.scheme}://bucket/perfbisect'")
+    return text
+
+
+def configured_url(directory: Path | None) -> str:
+    """Return ``artifacts`` of ``[storage]`` in ``perfbisect.toml``; empty: it says nothing.
+
+    Args:
+        directory: where the file is; None: the current directory.
+
+    Raises:
+        BadInputError: it is no TOML, or the table can't be right; names the key.
+    """
+    file = (directory or Path.cwd()).resolve() / _FILE
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInputError(f"{file}: not TOML: {error}", value=str(file)) from error
+    return _url_of(file, document.get(_TABLE, {}))
+
+
+def _url_of(file: Path, table: Any) -> str:
+    if not isinstance(table, dict):
+        raise BadInputError(f"{file}: {_TABLE} should be a table: [{_TABLE}]", field=_TABLE)
+    for key in table:
+        if key != "artifacts":
+            near = did_you_mean(key, ["artifacts"])
+            raise BadInputError(
+                f"{file}: {_TABLE}.{key}: no such key{near}; known: artifacts", field=key
+            )
+    value = table.get("artifacts", "")
+    if not isinstance(value, str):
+        raise BadInputError(f"{file}: {_TABLE}.artifacts = {value!r} should be text", value=value)
+    try:
+        return checked_url(value)
+    except ValueError as error:
+        raise BadInputError(
+            f"{file}: {_TABLE}.artifacts = {value!r}: {error}", field="artifacts", value=value
+        ) from error
