@@ -34,6 +34,8 @@ TICK = 0.5
 RENEW = 5.0
 #: Seconds after which a job is looked at without news.
 LOOK_AGAIN = 2.0
+#: Seconds until a step that the database refused is done again: the first time, and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 
 @dataclass(slots=True)
@@ -153,14 +155,15 @@ class Conductor:
     ) -> None:
         """Do a step of the loop; while the database can't be written, wait and do it again."""
         # A full disk may last: whoever waits is told so once, and can still end the wait.
-        level = logging.ERROR
+        level, pause = logging.ERROR, FIRST_PAUSE
         while not self._stop.is_set():
             try:
                 step()
             except TransientError as error:
                 log.log(level, "conductor: %s; trying again", error)
                 level = logging.WARNING
-                self._stop.wait(1.0)
+                self._stop.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
                 if meanwhile is not None:
                     with suppress(TransientError):
                         meanwhile()
