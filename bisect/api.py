@@ -50,6 +50,7 @@ from perfbisect.routers.alert_submission import AlertSubmitter
 from perfbisect.routers.compression import Compression
 from perfbisect.routers.deps import PREFIX
 from perfbisect.routers.health import StoreCollector
+from perfbisect.routers.kept import KeptTexts
 from perfbisect.routers.telemetry import Telemetry
 from perfbisect.security import Guard, allowed_hosts
 from perfbisect.services import Services
@@ -90,6 +91,7 @@ def create_app(
     )
     app.state.gate = Gate.of(settings)
     app.state.metrics = CollectorRegistry()
+    app.state.kept = KeptTexts()
     app.state.conductor = app.state.desk = app.state.nightly = None
     modules = (
         alerts,

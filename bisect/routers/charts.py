@@ -68,12 +68,14 @@ def chart_of(
     window: Window | None = None,
     *,
     most_levels: int | None = None,
+    named: bool = True,
 ) -> dict[str, Any]:
     """Return the object of ``GET /bisections/{id}/chart``.
 
     Args:
         window: only the points of this part; levels and the rest are always whole.
         most_levels: of more measured commits, only some, evenly; None: all.
+        named: with the names of the commits that a reader may point at.
     """
     row, axis = evidence.row, evidence.axis
     belief, verdict = row.belief or {}, row.verdict or {}
@@ -103,7 +105,7 @@ def chart_of(
         },
         "hosts": hosts,
         "purposes": [purpose.value for purpose in Purpose],
-        "commits": _commit_columns(evidence, window),
+        "commits": _commit_columns(evidence, window) if named else {},
         "unbuildable": evidence.broken,
         "threshold": belief.get("threshold", verdict.get("threshold")),
         "steps": [_step(culprit) for culprit in verdict.get("culprits") or []],

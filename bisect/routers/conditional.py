@@ -19,8 +19,12 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Unchanged
 
 def conditional_json(value: Mapping[str, Any], if_none_match: str | None) -> Response:
     """Return JSON, or that it is unchanged."""
-    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return conditional(content, if_none_match, media_type="application/json")
+    return conditional(json_text(value).encode(), if_none_match, media_type="application/json")
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """Return JSON without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def conditional(
@@ -29,10 +33,11 @@ def conditional(
     *,
     media_type: str,
     headers: Mapping[str, str] | None = None,
+    cache_control: str = "no-cache",
 ) -> Response:
     """Return content with its ``ETag``, or that it is what the caller has already."""
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    told = {**(headers or {}), "ETag": etag, "Cache-Control": "no-cache"}
+    told = {**(headers or {}), "ETag": etag, "Cache-Control": cache_control}
     if if_none_match is not None and etag in _etags(if_none_match):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=told)
     return Response(content, media_type=media_type, headers=told)

@@ -10,14 +10,17 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from perfbisect import report
 from perfbisect.build_watch import progress_of
+from perfbisect.core.states import BisectionState
 from perfbisect.problems import documented
 from perfbisect.routers import models, present
 from perfbisect.routers.bisections import BisectionId
 from perfbisect.routers.charts import Window, chart_of, read_evidence
-from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional_json
+from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional, json_text
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, NumberAfter, Opened
+from perfbisect.routers.kept import Kept, Texts
 from perfbisect.store import queries
 from perfbisect.store.catalogue import EXPORT_BATCH
+from perfbisect.store.page_queries import identity_of, version_of
 
 router = APIRouter(prefix="/bisections/{bisection_id}", tags=["evidence"])
 
@@ -117,6 +120,7 @@ def _ndjson(batches: Iterable[Sequence[models.Model]]) -> Iterator[str]:
 )
 def get_chart(
     services: Opened,
+    texts: Texts,
     bisection_id: BisectionId,
     first: First = None,
     last: Last = None,
@@ -129,10 +133,18 @@ def get_chart(
     window = None
     if first is not None or last is not None:
         window = Window(first or 0, 2**31 if last is None else last)
+    key = ("chart", bisection_id, window)
     with services.database.read() as session:
-        evidence = read_evidence(session, queries.get_bisection(session, bisection_id))
-        chart = chart_of(session, evidence, window)
-    return conditional_json(chart, if_none_match)
+        kept = texts.find(session, key)
+        if kept is None:
+            identity = identity_of(session, bisection_id)
+            version = version_of(session, identity)
+            evidence = read_evidence(session, queries.get_bisection(session, bisection_id))
+            kept = Kept(identity, version, json_text(chart_of(session, evidence, window)))
+            # While it runs, it changes faster than it is asked for.
+            if evidence.row.state is BisectionState.FINISHED:
+                texts.put(key, kept)
+    return conditional(kept.text.encode(), if_none_match, media_type="application/json")
 
 
 @router.get(

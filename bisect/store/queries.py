@@ -147,7 +147,8 @@ def candidate_at(session: Session, bisection_id: str, position: int) -> Candidat
     return row
 
 
-def _trees(bisection_id: str) -> Select[str]:
+def axis_trees(bisection_id: str) -> Select[str]:
+    """Return a query for the trees of an axis."""
     return select(CandidateRow.tree).where(CandidateRow.bisection_id == bisection_id)
 
 
@@ -163,7 +164,7 @@ def count_axis_points(session: Session, row: BisectionRow) -> dict[str, PointCou
     """Return how many points each tree of an axis has, whoever measured them."""
     query = (
         select(PointRow.tree, func.count())
-        .where(_speaks_for(row), PointRow.tree.in_(_trees(row.id)))
+        .where(_speaks_for(row), PointRow.tree.in_(axis_trees(row.id)))
         .group_by(PointRow.tree)
     )
     # Apart, so that both are read from indices alone: there may be many points, and few rejected.
@@ -183,7 +184,7 @@ def axis_values(
     Args:
         trees: only of these; None: of the whole axis.
     """
-    wanted = PointRow.tree.in_(_trees(row.id) if trees is None else trees)
+    wanted = PointRow.tree.in_(axis_trees(row.id) if trees is None else trees)
     query = (
         select(PointRow.tree, PointRow.value, PointRow.host, PointRow.purpose, PointRow.rejected)
         .where(_speaks_for(row), wanted)
@@ -218,7 +219,7 @@ def axis_points(
         select(PointRow)
         .where(
             _speaks_for(row),
-            PointRow.tree.in_(_trees(row.id)) if tree is None else PointRow.tree == tree,
+            PointRow.tree.in_(axis_trees(row.id)) if tree is None else PointRow.tree == tree,
         )
         .order_by(PointRow.id)
     )
@@ -241,7 +242,7 @@ def axis_builds(
         select(BuildRow)
         .where(
             BuildRow.recipe_digest == row.recipe_digest,
-            BuildRow.tree.in_(_trees(row.id)) if tree is None else BuildRow.tree == tree,
+            BuildRow.tree.in_(axis_trees(row.id)) if tree is None else BuildRow.tree == tree,
         )
         .order_by(BuildRow.id if newest is None else BuildRow.id.desc())
         .limit(newest)
@@ -271,7 +272,7 @@ def runs_of(
 def count_work(session: Session, row: BisectionRow) -> tuple[int, int]:
     """Return how many builds of an axis and how many runs of its bisection there are."""
     builds = select(func.count()).where(
-        BuildRow.recipe_digest == row.recipe_digest, BuildRow.tree.in_(_trees(row.id))
+        BuildRow.recipe_digest == row.recipe_digest, BuildRow.tree.in_(axis_trees(row.id))
     )
     runs = select(func.count()).where(RunRow.bisection_id == row.id)
     return session.scalar(builds) or 0, session.scalar(runs) or 0
@@ -279,7 +280,7 @@ def count_work(session: Session, row: BisectionRow) -> tuple[int, int]:
 
 def broken_positions(session: Session, row: BisectionRow, axis: Axis) -> list[int]:
     """Return positions that do not build, or whose wheel does not run, for good."""
-    mine = and_(BuildRow.recipe_digest == row.recipe_digest, BuildRow.tree.in_(_trees(row.id)))
+    mine = and_(BuildRow.recipe_digest == row.recipe_digest, BuildRow.tree.in_(axis_trees(row.id)))
     failed = set(
         session.scalars(
             select(BuildRow.tree).where(mine, BuildRow.failure_kind == FailureKind.PERMANENT)
@@ -365,7 +366,7 @@ def count_reused_wheels(session: Session, row: BisectionRow) -> int:
         .join(BuildRow, BuildRow.id == WheelRow.build_id, isouter=True)
         .where(
             WheelRow.recipe_digest == row.recipe_digest,
-            WheelRow.tree.in_(_trees(row.id)),
+            WheelRow.tree.in_(axis_trees(row.id)),
             or_(BuildRow.bisection_id.is_(None), BuildRow.bisection_id != row.id),
         )
     )

@@ -8,44 +8,51 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from perfbisect.build_watch import progress_of
+from perfbisect.core.access import Scope
 from perfbisect.routers.access import Asking
 from perfbisect.routers.bisections import BisectionId, end_bisection
+from perfbisect.routers.conditional import IfNoneMatch, conditional
 from perfbisect.routers.deps import NumberAfter, Opened
 from perfbisect.routers.events import LastEventId, changes_of, resume_from
+from perfbisect.routers.kept import Texts
 from perfbisect.security import CSRF_FIELD, new_csrf_token
-from perfbisect.store import alert_queries, queries
+from perfbisect.store import queries
 from perfbisect.store.jobs import bisection
-from perfbisect.store.tables import BuildRow
-from perfbisect.web.alert_pages import line_of
+from perfbisect.web.bisection_article import article_of
 from perfbisect.web.commit_text import commit_text, reproduce
+from perfbisect.web.commit_view import commit_view
 from perfbisect.web.form_page import CsrfCookie, require_csrf, set_csrf_cookie
-from perfbisect.web.templating import render
-from perfbisect.web.views import bisection_view, commit_view
+from perfbisect.web.templating import common, render, rendered
 
 router = APIRouter(prefix="/bisections/{bisection_id}")
 
 
 @router.get("", response_class=HTMLResponse)
 def show_bisection(
-    request: Request, services: Opened, bisection_id: BisectionId, csrf: CsrfCookie = None
-) -> HTMLResponse:
+    request: Request,
+    services: Opened,
+    texts: Texts,
+    caller: Asking,
+    bisection_id: BisectionId,
+    csrf: CsrfCookie = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """Show a bisection."""
-    with services.database.read() as session:
-        view = bisection_view(session, bisection_id)
-        alerts = [line_of(row) for row in alert_queries.alerts_of_bisection(session, bisection_id)]
-        words = alert_queries.feedback_on(session, bisection_id)
-        under_way = [session.get(BuildRow, each.id) for each in view.now if each.kind == "build"]
+    article = article_of(services, texts, bisection_id, may_submit=caller.may(Scope.SUBMIT))
     token = csrf or new_csrf_token()
     context = {
-        "view": view,
-        "alerts": alerts,
-        "words": words,
-        "progress": {row.id: progress_of(services, row) for row in under_way if row is not None},
-        "csrf_field": CSRF_FIELD,
-        "csrf_token": token,
+        "title": article.title,
+        "live_after": article.live_after,
+        "article": article.for_reader(token),
     }
-    response = render(request, "bisection.html", context)
+    page = rendered("bisection.html", {**common(request), **context})
+    response = conditional(
+        page.encode(),
+        if_none_match,
+        media_type="text/html; charset=utf-8",
+        # What it holds is this reader's: no cache in between may give it to another.
+        cache_control="private, no-cache",
+    )
     set_csrf_cookie(response, request, token)
     return response
 

@@ -99,6 +99,18 @@ def templates() -> Environment:
     return _environment()
 
 
+def rendered(name: str, context: Mapping[str, Any]) -> str:
+    """Return the text of a template."""
+    return templates().get_template(name).render(context)
+
+
+def common(request: Request) -> dict[str, Any]:
+    """Return what every page needs: where it is, and who asks."""
+    # Where nobody was asked for a token (an unknown address), there is no caller.
+    caller = getattr(request.state, "caller", None)
+    return {"path": request.url.path, "caller": caller}
+
+
 def render(
     request: Request,
     name: str,
@@ -108,10 +120,7 @@ def render(
     headers: Mapping[str, str] | None = None,
 ) -> HTMLResponse:
     """Return a page."""
-    # Where nobody was asked for a token (an unknown address), there is no caller.
-    caller = getattr(request.state, "caller", None)
-    common = {"path": request.url.path, "caller": caller}
-    text = templates().get_template(name).render({**common, **context})
+    text = rendered(name, {**common(request), **context})
     return HTMLResponse(
         text, status_code=status, headers={"Cache-Control": "no-cache", **(headers or {})}
     )

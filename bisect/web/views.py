@@ -2,74 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from perfbisect.core.states import BisectionState, FailureKind, WorkState
+from perfbisect.core.states import BisectionState
 from perfbisect.routers import present
-from perfbisect.routers.charts import Evidence, chart_of, read_evidence
-from perfbisect.routers.logs import is_over
-from perfbisect.store import queries
-from perfbisect.store.queries import Axis, Listing, PointCounts
-from perfbisect.store.tables import BuildRow, CandidateRow, DecisionRow, PointRow, RunRow
+from perfbisect.routers.charts import chart_of, read_evidence
+from perfbisect.store import page_queries, queries
+from perfbisect.store.page_queries import AnyRow
 from perfbisect.web.form_values import form_address
+from perfbisect.web.measured_table import (
+    MeasuredCommit,
+    fewer,
+    measured_commits,
+    measured_positions,
+)
 from perfbisect.web.plot import MAX_LEVELS, Plot, plot_of
 from perfbisect.web.remaining import seconds_left
+from perfbisect.web.works import Work, build_work, run_work
 
 #: Rows of each table on the page at most; the API has them all.
 DECISIONS = 200
 WORKS = 80
-MEASURED = 240
-#: Positions on both sides of a step that are shown even where there are too many.
-AROUND_STEPS = 15
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCommit:
-    """A row of the table of measured commits."""
-
-    position: int
-    sha: str
-    subject: str
-    mean: float | None
-    low: float | None
-    high: float | None
-    points: int
-    rejected: int
-    #: ``good end``, ``bad end``, ``culprit`` or empty.
-    role: str
-    unbuildable: bool
-    probability: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A build or a run as tables show it."""
-
-    kind: str
-    id: str
-    position: int | None
-    sha: str
-    state: str
-    #: For runs: host and purpose.
-    host: str
-    purpose: str
-    started_at: Any
-    finished_at: Any
-    seconds: float | None
-    cause: str
-    advice: str
-    lines: Sequence[Any]
-    #: Another bisection had it built.
-    shared: bool
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return is_over(WorkState(self.state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +46,7 @@ class BisectionView:
     all_measured: int
     #: All builds and runs; the tables show the newest.
     work_counts: tuple[int, int]
-    #: Lowest and highest end of the measured commits' intervals.
-    span: tuple[float, float]
-    decisions: list[DecisionRow]
+    decisions: Sequence[AnyRow]
     more_decisions: bool
     builds: list[Work]
     runs: list[Work]
@@ -154,12 +109,6 @@ class BisectionView:
             return []
         return [work for work in (*self.builds, *self.runs) if work.state == "failed"][-3:]
 
-    def along(self, value: float) -> float:
-        """Return where a value stands on a bar of 120 units that spans all intervals."""
-        low, high = self.span
-        share = (value - low) / (high - low) if high > low else 0.5
-        return round(4 + 112 * share, 1)
-
     @property
     def cancellable(self) -> bool:
         """Whether its end can still be asked for."""
@@ -199,14 +148,13 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
     last_event_id = queries.last_event_id(session, bisection_id)
     evidence = read_evidence(session, listing)
     axis = evidence.axis
-    builds = queries.axis_builds(session, row, newest=WORKS)
-    runs = queries.runs_of(session, bisection_id, newest=WORKS)
-    decisions, more = queries.decisions_of(session, bisection_id, limit=DECISIONS)
+    builds = page_queries.newest_builds(session, row, WORKS)
+    runs = page_queries.newest_runs(session, bisection_id, WORKS)
+    decisions, more = page_queries.first_decisions(session, bisection_id, DECISIONS)
     verdict = present.verdict_of(listing)
-    chart = chart_of(session, evidence, most_levels=MAX_LEVELS)
+    chart = chart_of(session, evidence, most_levels=MAX_LEVELS, named=False)
     last = max(len(axis.candidates) - 1, 0)
     positions = measured_positions(evidence)
-    levels = ((row.belief or {}).get("levels") or {}).values()
     build_works = [build_work(build, axis, bisection_id) for build in builds]
     run_works = [run_work(run, axis) for run in runs]
     left = None
@@ -224,10 +172,6 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
         measured=measured_commits(evidence, fewer(positions, chart["steps"], last)),
         all_measured=len(positions),
         work_counts=queries.count_work(session, row),
-        span=(
-            min((low for _, low, _ in levels), default=0.0),
-            max((high for _, _, high in levels), default=0.0),
-        ),
         decisions=decisions,
         more_decisions=more,
         builds=build_works,
@@ -239,184 +183,4 @@ def bisection_view(session: Session, bisection_id: str) -> BisectionView:
         repository_url=listing.address,
         left=left,
         again=form_address(row.request),
-    )
-
-
-def measured_commits(
-    evidence: Evidence, wanted: Collection[int] | None = None
-) -> list[MeasuredCommit]:
-    """Return commits with points, and those that do not build, in order of the axis.
-
-    Args:
-        wanted: only these positions; None: all.
-    """
-    row, axis = evidence.row, evidence.axis
-    belief = row.belief or {}
-    levels = belief.get("levels") or {}
-    probability = {int(at): share for at, share in belief.get("step_probability") or []}
-    counted = {axis.position_of_tree[tree]: count for tree, count in evidence.counts.items()}
-    broken = set(evidence.broken)
-    roles = _roles(row.verdict or {}, len(axis.candidates) - 1)
-    rows = []
-    for at in sorted({*counted, *broken} if wanted is None else wanted):
-        count = counted.get(at, PointCounts())
-        mean, low, high = levels.get(str(at), (None, None, None))
-        rows.append(
-            MeasuredCommit(
-                position=at,
-                sha=axis.candidates[at].sha,
-                subject=axis.candidates[at].subject,
-                mean=mean,
-                low=low,
-                high=high,
-                points=count.accepted,
-                rejected=count.rejected,
-                role=roles.get(at, ""),
-                unbuildable=at in broken,
-                probability=probability.get(at),
-            )
-        )
-    return rows
-
-
-def measured_positions(evidence: Evidence) -> list[int]:
-    """Return the positions with points, and those that do not build."""
-    place = evidence.axis.position_of_tree
-    return sorted({*(place[tree] for tree in evidence.counts), *evidence.broken})
-
-
-def fewer(positions: list[int], steps: list[dict[str, Any]], last: int) -> list[int]:
-    """Return the positions that matter: around the steps and the ends, and evenly in between."""
-    if len(positions) <= MEASURED:
-        return positions
-    places = [int(step["position"]) for step in steps if step["position"] is not None]
-    stride = -(-len(positions) // (MEASURED // 2))
-    return [
-        at
-        for index, at in enumerate(positions)
-        if at in (0, last)
-        or index % stride == 0
-        or any(abs(at - place) <= AROUND_STEPS for place in places)
-    ]
-
-
-def _roles(verdict: Mapping[str, Any], last: int) -> dict[int, str]:
-    positions = verdict.get("positions") or {"good": 0, "bad": last}
-    roles = {int(positions["good"]): "good end", int(positions["bad"]): "bad end"}
-    for culprit in verdict.get("culprits") or []:
-        if culprit.get("position") is not None:
-            before = int(culprit.get("before_position", culprit["position"] - 1))
-            suspects = range(before + 1, int(culprit["position"]) + 1)
-            # Only a verified culprit is called one.
-            if len(suspects) == 1 and culprit.get("verified"):
-                roles[suspects[0]] = "culprit"
-            for position in suspects:
-                roles.setdefault(position, "suspect")
-    return roles
-
-
-def build_work(build: BuildRow, axis: Axis, bisection_id: str) -> Work:
-    """Return a build as tables show it."""
-    return Work(
-        kind="build",
-        id=build.id,
-        position=axis.position_of_tree.get(build.tree),
-        sha=build.commit_sha,
-        state=build.state.value,
-        host="",
-        purpose="",
-        started_at=build.started_at,
-        finished_at=build.finished_at,
-        seconds=build.seconds,
-        cause=_cause(build.failure_kind, build.cause),
-        advice=build.advice,
-        lines=build.lines,
-        shared=build.bisection_id != bisection_id,
-    )
-
-
-def run_work(run: RunRow, axis: Axis) -> Work:
-    """Return a run as tables show it."""
-    known = run.position < len(axis.candidates)
-    return Work(
-        kind="run",
-        id=run.id,
-        position=run.position,
-        sha=axis.candidates[run.position].sha if known else "",
-        state=run.state.value,
-        host=run.host,
-        purpose=run.purpose.value,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        seconds=run.seconds,
-        cause=_cause(run.failure_kind, run.cause),
-        advice=run.advice,
-        lines=run.lines,
-        shared=False,
-    )
-
-
-def _cause(kind: FailureKind | None, cause: str) -> str:
-    return f"{kind.value}: {cause}" if kind is not None else cause
-
-
-@dataclass(frozen=True, slots=True)
-class CommitView:
-    """The page of a commit on an axis."""
-
-    listing: Listing
-    candidate: CandidateRow
-    last: int
-    builds: list[Work]
-    runs: list[Work]
-    points: list[PointRow]
-    level: tuple[float, float, float] | None
-    probability: float | None
-    #: Neighbours that are measured: where to look next.
-    before: int | None
-    after: int | None
-    #: Other positions with the same tree.
-    same_tree: list[int]
-
-
-def commit_view(session: Session, bisection_id: str, position: int) -> CommitView:
-    """Return everything the page of a commit shows.
-
-    Raises:
-        NotFoundError: no such bisection, or no such position.
-    """
-    listing = queries.get_bisection(session, bisection_id)
-    candidate = queries.candidate_at(session, bisection_id, position)
-    row = listing.row
-    axis = queries.axis_of(session, bisection_id)
-    belief = row.belief or {}
-    levels = {int(at): level for at, level in (belief.get("levels") or {}).items()}
-    own = axis.position_of_tree.get(candidate.tree, position)
-    level = levels.get(position) or levels.get(own)
-    strip = {int(at): float(share) for at, share in belief.get("step_probability") or []}
-    same_tree = [
-        other.position
-        for other in axis.candidates
-        if other.tree == candidate.tree and other.position != position
-    ]
-    runs = [
-        run
-        for place in (position, *same_tree)
-        for run in queries.runs_of(session, bisection_id, position=place)
-    ]
-    return CommitView(
-        listing=listing,
-        candidate=candidate,
-        last=max(len(axis.candidates) - 1, 0),
-        builds=[
-            build_work(build, axis, bisection_id)
-            for build in queries.axis_builds(session, row, tree=candidate.tree)
-        ],
-        runs=[run_work(run, axis) for run in runs],
-        points=queries.axis_points(session, row, tree=candidate.tree),
-        level=(level[0], level[1], level[2]) if level else None,
-        probability=strip.get(position),
-        before=max((at for at in levels if at < position), default=None),
-        after=min((at for at in levels if at > position), default=None),
-        same_tree=same_tree,
     )
