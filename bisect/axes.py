@@ -98,7 +98,10 @@ def commit_axis(
         TransientError: the repository or the index can't be reached.
     """
     mirror = open_mirror(
-        definitions.source, services.settings.mirrors_dir, allow_local=True, progress=progress
+        definitions.source,
+        services.settings.mirrors_dir,
+        progress=progress,
+        fetching=services.settings.fetching,
     )
     candidates = mirror.candidates(
         request.good,

@@ -159,7 +159,10 @@ def _built(
 ) -> _Pinned:
     """Return the wheel that the recipe has built of a revision, if it has."""
     mirror = open_mirror(
-        definitions.source, services.settings.mirrors_dir, allow_local=True, progress=progress
+        definitions.source,
+        services.settings.mirrors_dir,
+        progress=progress,
+        fetching=services.settings.fetching,
     )
     commit = mirror.resolve(at, "at")
     with services.database.read() as session:

@@ -96,7 +96,10 @@ class Companions:
         given = repository_source(services, companion.repository, allow_local, field)
         self._urls[companion.name] = parse_source(given, allow_local=True).url
         mirror = open_mirror(
-            given, services.settings.mirrors_dir, allow_local=True, progress=progress
+            given,
+            services.settings.mirrors_dir,
+            progress=progress,
+            fetching=services.settings.fetching,
         )
         self._mirrors[companion.name] = mirror
         if companion.moving:

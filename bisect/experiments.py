@@ -159,7 +159,10 @@ def _prepare(
         allow_local=allow_local,
     )
     mirror = open_mirror(
-        definitions.source, services.settings.mirrors_dir, allow_local=True, progress=progress
+        definitions.source,
+        services.settings.mirrors_dir,
+        progress=progress,
+        fetching=services.settings.fetching,
     )
     against = request.against or ArmRequest(base=request.arms[0].base)
     reference = replace(_arm(mirror, against, None), role={"kind": "reference"})

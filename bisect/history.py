@@ -24,6 +24,7 @@ from perfbisect.git import (
     widening,
 )
 from perfbisect.git.axis import same_wheel
+from perfbisect.git.fetching import UNCHECKED, Fetching
 from perfbisect.git.log import read_commits
 from perfbisect.git.merging import ConflictFile
 from perfbisect.git.prerequisites import NearestMiss, PickSet
@@ -58,6 +59,7 @@ def open_mirror(
     allow_local: bool = True,
     update: bool = True,
     progress: Progress | None = None,
+    fetching: Fetching = UNCHECKED,
 ) -> Mirror:
     """Return the mirror of a repository, made on the first call and brought up to date on each.
 
@@ -71,28 +73,36 @@ def open_mirror(
         allow_local: accept paths; an API that serves others should not.
         update: fetch even if the mirror is there; False lets work go on without the network.
         progress: is told git's progress, line by line.
+        fetching: bounds of size and time, and the machines that may be fetched from.
 
     Raises:
-        BadInputError: not a repository, not readable, without a commit, or of a refused kind.
+        BadInputError: not a repository, not readable, without a commit, of a refused kind, too
+            large, or on a machine that may not be reached.
         TransientError: the network, the server or the disk failed.
     """
     where = parse_source(source, allow_local=allow_local)
-    path = mirroring.update_mirror(where, mirrors_dir, update=update, progress=progress)
-    return Mirror(path, where)
+    path = mirroring.update_mirror(
+        where, mirrors_dir, update=update, progress=progress, fetching=fetching
+    )
+    return Mirror(path, where, fetching)
 
 
 class Mirror:
     """A bare mirror. Nothing here needs the network but ``resolve`` of commits not yet fetched."""
 
-    def __init__(self, path: Path, source: Source | None = None) -> None:
+    def __init__(
+        self, path: Path, source: Source | None = None, fetching: Fetching = UNCHECKED
+    ) -> None:
         """Use a mirror that is there, e.g. on the machine that builds.
 
         Args:
             path: its directory.
             source: where it came from, if more may be fetched from there.
+            fetching: bounds of that.
         """
         self.path = path.resolve()
         self.source = source
+        self._fetching = fetching
 
     def __repr__(self) -> str:
         return f"Mirror({str(self.path)!r})"
@@ -108,7 +118,7 @@ class Mirror:
         Raises:
             BadInputError: no such commit; names ``field``, the value and the nearest name.
         """
-        return resolving.resolve(self.path, self.source, rev, field)
+        return resolving.resolve(self.path, self.source, rev, field, self._fetching)
 
     def commit(self, sha: str) -> CommitInfo:
         """Return the commit with this SHA."""

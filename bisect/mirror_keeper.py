@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfbisect.errors import PerfbisectError, TransientError
+from perfbisect.git.fetching import UNCHECKED, Fetching
 from perfbisect.git.mirroring import stop_update
 from perfbisect.git.source import Source, known_source
 from perfbisect.history import open_mirror
@@ -20,8 +21,8 @@ from perfbisect.store.database import now
 from perfbisect.units import format_duration
 
 
-def _make(source: Source, mirrors_dir: Path) -> None:
-    open_mirror(source.url, mirrors_dir, allow_local=True)
+def _make(source: Source, mirrors_dir: Path, fetching: Fetching) -> None:
+    open_mirror(source.url, mirrors_dir, fetching=fetching)
 
 
 @dataclass
@@ -36,21 +37,25 @@ class _Making:
 class MirrorKeeper:
     """Makes mirrors, each one once however many ask for it."""
 
-    def __init__(self, make: Callable[[Source, Path], None] = _make) -> None:
+    def __init__(self, make: Callable[[Source, Path, Fetching], None] = _make) -> None:
         """Make a keeper that does nothing yet.
 
         Args:
-            make: makes the mirror of a source in a directory, and raises what went wrong.
+            make: makes the mirror of a source in a directory, within bounds, and raises what went
+                wrong.
         """
         self._make = make
         self._lock = threading.Lock()
         self._under_way: dict[Path, _Making] = {}
 
-    def require(self, url: str, mirrors_dir: Path, *, wait: float) -> None:
+    def require(
+        self, url: str, mirrors_dir: Path, *, wait: float, fetching: Fetching = UNCHECKED
+    ) -> None:
         """Return once a repository is mirrored; the first time, within so many seconds or not.
 
         Args:
             url: as ``parse_source`` returned it.
+            fetching: bounds of making it, and the machines that may be fetched from.
 
         Raises:
             TransientError: it takes longer; ask again.
@@ -64,7 +69,7 @@ class MirrorKeeper:
                 if path.exists():
                     return
                 making = self._under_way[path] = _Making()
-                self._start(source, path, making)
+                self._start(source, path, making, fetching)
         if not making.done.wait(wait):
             took = format_duration(now().timestamp() - making.since)
             raise TransientError(
@@ -76,10 +81,10 @@ class MirrorKeeper:
         if making.error is not None:
             raise making.error
 
-    def _start(self, source: Source, path: Path, making: _Making) -> None:
+    def _start(self, source: Source, path: Path, making: _Making, fetching: Fetching) -> None:
         def work() -> None:
             try:
-                self._make(source, path.parent)
+                self._make(source, path.parent, fetching)
             except PerfbisectError as error:
                 making.error = error
             except Exception as error:

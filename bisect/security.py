@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import re
 import secrets
@@ -17,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ulid import ULID
 
+from perfbisect.addresses import is_loopback
 from perfbisect.problems import problem_response
-from perfbisect.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -55,22 +54,6 @@ def allowed_hosts(bind: str, configured: Sequence[str]) -> frozenset[str] | None
     if is_loopback(bind):
         return frozenset({*_LOOPBACK, bind.lower()})
     return None
-
-
-def is_loopback(bind: str) -> bool:
-    """Return whether an address can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(bind.strip("[]")).is_loopback
-    except ValueError:
-        return bind.lower() == "localhost"
-
-
-def only_this_machine(settings: Settings) -> bool:
-    """Return whether nobody else can reach the service.
-
-    A service on loopback that answers to other names stands behind a proxy.
-    """
-    return is_loopback(settings.bind) and all(map(is_loopback, settings.allowed_hosts))
 
 
 def new_csrf_token() -> str:

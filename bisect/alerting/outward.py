@@ -7,24 +7,18 @@ they are not followed.
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
 
+from perfbisect.addresses import Address, Resolve, check_host
 from perfbisect.errors import BadInputError, TransientError
 
 #: Seconds for each part of a request.
 TIMEOUT = 10.0
 #: Bytes of an answer that are read: for the reason of a refusal.
 _MOST_ANSWER = 1000
-#: IPv4 inside IPv6, as translators write it.
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Resolve = Callable[[str, int], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +54,12 @@ def check_address(url: str, allowed: Sequence[str], resolve: Resolve | None = No
     parsed = _parsed(url)
     host = parsed.host
     port = parsed.port or (443 if parsed.scheme == "https" else 80)
-    named = host.lower() in {each.lower() for each in allowed}
-    addresses = [_address(each) for each in (resolve or _resolve)(host, port)]
-    if not addresses:
-        raise TransientError(f"{host} has no address", field="url")
-    networks = _networks(allowed)
-    inside = [each for each in addresses if not _is_public(each)]
-    known = named or all(_within(each, networks) for each in addresses)
-    if inside and not (named or all(_within(each, networks) for each in inside)):
-        raise BadInputError(
-            f"{host} is {inside[0]}, which is not of the public Internet: "
-            "PERFBISECT_OUTBOUND_ALLOWED lists what may be reached nevertheless",
-            field="url",
-            value=host,
-        )
-    if parsed.scheme != "https" and not known:
+    checked = check_host(host, port, allowed, resolve)
+    if parsed.scheme != "https" and not checked.known:
         raise BadInputError(
             f"{parsed.scheme}://{host} is not encrypted: use https", field="url", value=host
         )
-    return Checked(parsed, addresses[0])
+    return Checked(parsed, checked.address)
 
 
 def post(
@@ -133,51 +114,3 @@ def _parsed(url: str) -> httpx.URL:
     if parsed.userinfo:
         raise BadInputError("url: names and passwords don't belong into an address", field="url")
     return parsed
-
-
-def _resolve(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise TransientError(f"{host} can't be resolved: {error}", field="url") from error
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
-def _address(text: str) -> Address:
-    """Return an address; IPv4 that is wrapped in IPv6 counts as what it is."""
-    found = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(found, ipaddress.IPv4Address):
-        return found
-    if found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
-
-
-def _is_public(address: Address) -> bool:
-    inner: Address | None = None
-    if isinstance(address, ipaddress.IPv6Address):
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        elif address.sixtofour is not None:
-            inner = address.sixtofour
-        elif address.teredo is not None:
-            inner = address.teredo[1]
-    if inner is not None and not _is_public(inner):
-        return False
-    return address.is_global and not address.is_multicast
-
-
-def _networks(allowed: Sequence[str]) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    found = []
-    for each in allowed:
-        try:
-            found.append(ipaddress.ip_network(each, strict=False))
-        except ValueError:
-            continue
-    return found
-
-
-def _within(
-    address: Address, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
-) -> bool:
-    return any(address in network for network in networks)

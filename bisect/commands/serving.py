@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from sqlalchemy import make_url
 
+from perfbisect.addresses import is_loopback
 from perfbisect.alerting.configuration import load_alert_config
 from perfbisect.commands import options
 from perfbisect.core.access import Anonymous
 from perfbisect.errors import BadInputError
 from perfbisect.json_logs import log_json
-from perfbisect.security import is_loopback, only_this_machine
 from perfbisect.services import Services
 from perfbisect.settings import Settings
 from perfbisect.store.access import any_good_token
@@ -62,7 +62,7 @@ def refuse_open_door(settings: Settings) -> None:
     Raises:
         BadInputError: says what it would take.
     """
-    if settings.anonymous is not Anonymous.AUTO or only_this_machine(settings):
+    if settings.anonymous is not Anonymous.AUTO or settings.only_this_machine:
         return
     if _has_token(settings):
         return

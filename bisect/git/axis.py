@@ -8,7 +8,7 @@ from pathlib import Path
 from perfbisect.core.states import Find
 from perfbisect.errors import BadInputError, PerfbisectError
 from perfbisect.git.log import read_candidates
-from perfbisect.git.process import Git, GitError
+from perfbisect.git.process import Git, GitError, hides_something
 from perfbisect.git.resolving import SHALLOW_ADVICE, commit_info, is_shallow
 from perfbisect.git.values import Candidate, CommitInfo
 
@@ -120,7 +120,7 @@ def is_ancestor(git: Git, earlier: str, later: str) -> bool:
 
 def _check_filters(paths: Sequence[str]) -> None:
     for text in paths:
-        if not text or any(ord(letter) < 32 for letter in text):
+        if not text or hides_something(text):
             raise BadInputError(
                 f"paths: {text!r} is no path; give paths or globs as git takes them after --",
                 field="paths",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfbisect.errors import BadInputError, InternalError
+from perfbisect.git.bounds import require_moderate
 from perfbisect.git.process import Git, GitError
 
 _WHO = "perfbisect"
@@ -21,12 +22,14 @@ def checkout_tree(mirror: Path, tree: str, commit: str, dest: Path) -> None:
     they are and never followed.
 
     Raises:
-        BadInputError: the tree holds what git refuses to write, e.g. a path below ``.git``.
+        BadInputError: the tree holds what git refuses to write, e.g. a path below ``.git``, or more
+            than any disk.
         TransientError: the disk failed.
         InternalError: ``dest`` is there and not empty, or the mirror lacks the objects.
     """
     if dest.exists() and any(dest.iterdir()):
         raise InternalError(f"'{dest}' is not empty, so nothing is checked out there")
+    require_moderate(mirror, tree)
     try:
         _prepare(mirror, commit, dest)
         git = Git(dest / ".git", variables=_signature(mirror, commit))

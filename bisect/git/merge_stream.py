@@ -12,7 +12,7 @@ import select
 import subprocess
 from types import TracebackType
 
-from perfbisect.git.process import Git, failure
+from perfbisect.git.process import Git, bound, failure
 
 #: Seconds within which git must answer an idle question; one that does not can't be talked to.
 _PATIENCE = 10.0
@@ -36,6 +36,7 @@ class MergeStream:
             stderr=subprocess.DEVNULL,
             env=git.environment,
         )
+        bound(self._process.pid)
         self._rest = b""
 
     def __enter__(self) -> MergeStream:

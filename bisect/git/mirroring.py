@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import uuid
@@ -19,8 +20,10 @@ import psutil
 from filelock import FileLock, Timeout
 
 from perfbisect.errors import BadInputError, PerfbisectError, TransientError
-from perfbisect.git.process import Git, GitError, Progress, failure
+from perfbisect.git.fetching import UNCHECKED, Fetching, Route, Watch, route, unfinished
+from perfbisect.git.process import Git, GitError, Progress, failure, limiting_prefix
 from perfbisect.git.source import Source
+from perfbisect.untrusted import remove_quietly
 
 #: Where the source's HEAD is kept; the mirror's own HEAD points there.
 HEAD_REF = "refs/perfbisect/HEAD"
@@ -32,6 +35,8 @@ _BRANCHES = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _REMOTE_BRANCHES = "+refs/remotes/*:refs/remotes/*"
 
 _TELLING = 2000
+
+_REDIRECTED = re.compile(r"returned error: 30\d|redirect", re.IGNORECASE)
 
 #: Parts of git's messages that mean another try may work.
 _PASSING = (
@@ -52,12 +57,18 @@ _PASSING = (
 
 
 def update_mirror(
-    source: Source, mirrors_dir: Path, *, update: bool, progress: Progress | None
+    source: Source,
+    mirrors_dir: Path,
+    *,
+    update: bool,
+    progress: Progress | None,
+    fetching: Fetching = UNCHECKED,
 ) -> Path:
     """Return the mirror of ``source``, made or brought up to date.
 
     Raises:
-        BadInputError: the source can't be read or holds no commit.
+        BadInputError: the source can't be read, holds no commit, is too large, or is on a machine
+            that may not be reached.
         TransientError: the network, the server or the disk failed.
     """
     mirrors_dir.mkdir(parents=True, exist_ok=True)
@@ -65,9 +76,9 @@ def update_mirror(
     with locked(path, progress):
         made = not path.exists()
         if made:
-            _clone(source, path, progress)
+            _clone(source, path, progress, fetching)
         if made or update:
-            _fetch_all(source, path, progress)
+            _fetch_all(source, path, progress, fetching)
     if not Git(path).text("for-each-ref", "--count=1"):
         raise BadInputError(
             f"repo: '{source.shown}' has no commits yet", field="repo", value=source.shown
@@ -75,11 +86,11 @@ def update_mirror(
     return path
 
 
-def fetch_commit(source: Source, path: Path, sha: str) -> bool:
+def fetch_commit(source: Source, path: Path, sha: str, fetching: Fetching = UNCHECKED) -> bool:
     """Fetch one commit that no branch may hold; return whether the source has it."""
     with locked(path, None):
         try:
-            _fetch(source, path, [f"+{sha}:{FETCHED_REFS}{sha}"], None)
+            _fetch(source, path, [f"+{sha}:{FETCHED_REFS}{sha}"], None, fetching)
         except GitError as error:
             if _is_passing(error):
                 raise _translated(error, source) from error
@@ -104,6 +115,8 @@ def locked(path: Path, progress: Progress | None) -> Iterator[None]:
         # Whoever held these is gone: the orphan was ended, and only holders of the lock write refs.
         for stale in _lock_files(path):
             stale.unlink(missing_ok=True)
+        for stale in unfinished(path):
+            remove_quietly(stale)
         yield
     finally:
         lock.release()
@@ -116,17 +129,18 @@ def _lock_files(path: Path) -> Iterator[Path]:
     yield from (path / "refs").rglob("*.lock")
 
 
-def _clone(source: Source, path: Path, progress: Progress | None) -> None:
+def _clone(source: Source, path: Path, progress: Progress | None, fetching: Fetching) -> None:
     partial = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:8]}")
     try:
         if source.local:
             # A clone hard-links the objects where it can; a fetch would copy them all.
             clone = ["clone", "--bare", "--template=", "--progress", "--", source.url, str(partial)]
-            _watched(_git(source, None), clone, path, progress)
+            git = _git(source, None, UNCHECKED)
+            _watched(git, clone, path, progress, source, fetching, partial)
             Git(partial).run("config", "--remove-section", "remote.origin", ok=(0, 128))
         else:
             Git(None).run("init", "--quiet", "--bare", "--template=", "--", str(partial))
-            _fetch(source, partial, _BRANCHES, progress, note_of=path)
+            _fetch(source, partial, _BRANCHES, progress, fetching, note_of=path)
         Git(partial).run("symbolic-ref", "HEAD", HEAD_REF)
         partial.rename(path)
     except GitError as error:
@@ -135,20 +149,20 @@ def _clone(source: Source, path: Path, progress: Progress | None) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _fetch_all(source: Source, path: Path, progress: Progress | None) -> None:
+def _fetch_all(source: Source, path: Path, progress: Progress | None, fetching: Fetching) -> None:
     refs = [*_BRANCHES, _REMOTE_BRANCHES] if source.local else [*_BRANCHES]
     options = ["--prune"]
     if (path / "shallow").exists():
         options.append("--unshallow")
     try:
         try:
-            _fetch(source, path, [*refs, f"+HEAD:{HEAD_REF}"], progress, options)
+            _fetch(source, path, [*refs, f"+HEAD:{HEAD_REF}"], progress, fetching, options)
         except GitError as error:
             # The source's HEAD is on a branch without commits; its other branches may do.
             if "couldn't find remote ref HEAD" not in error.stderr:
                 raise
             Git(path).run("update-ref", "-d", HEAD_REF)
-            _fetch(source, path, refs, progress, options)
+            _fetch(source, path, refs, progress, fetching, options)
     except GitError as error:
         raise _translated(error, source) from error
 
@@ -158,30 +172,52 @@ def _fetch(
     path: Path,
     refs: Sequence[str],
     progress: Progress | None,
+    fetching: Fetching,
     options: Sequence[str] = (),
     note_of: Path | None = None,
 ) -> None:
     arguments = ["fetch", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
     arguments += ["--no-auto-maintenance", "--progress", *options, _REMOTE, *refs]
-    _watched(_git(source, path), arguments, note_of or path, progress)
+    git = _git(source, path, fetching)
+    _watched(git, arguments, note_of or path, progress, source, fetching, path)
 
 
-def _git(source: Source, path: Path | None) -> Git:
+def _git(source: Source, path: Path | None, fetching: Fetching) -> Git:
+    way = Route(source.url) if source.local else route(source.url, fetching)
     # The URL travels as configuration: it may hold a token, and process lists are public.
-    settings = {f"remote.{_REMOTE}.url": source.url}
-    return Git(path, network=True, allow_local=source.local, settings=settings)
+    settings = {**way.settings, f"remote.{_REMOTE}.url": way.url}
+    return Git(
+        path,
+        network=True,
+        allow_local=source.local,
+        settings=settings,
+        variables=way.variables,
+    )
 
 
-def _watched(git: Git, arguments: Sequence[str], mirror: Path, progress: Progress | None) -> None:
+def _watched(
+    git: Git,
+    arguments: Sequence[str],
+    mirror: Path,
+    progress: Progress | None,
+    source: Source,
+    fetching: Fetching,
+    directory: Path,
+) -> None:
     """Run git where its progress is told on and a later process can find it if we are killed.
+
+    Args:
+        mirror: beside which the note about the process is left.
+        directory: what it writes to.
 
     Raises:
         GitError: it failed.
+        BadInputError: the repository is too large.
         TransientError: the disk or the memory is full.
     """
     note = _note(mirror)
     process = subprocess.Popen(
-        git.command(arguments),
+        [*limiting_prefix(), *git.command(arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -192,14 +228,20 @@ def _watched(git: Git, arguments: Sequence[str], mirror: Path, progress: Progres
     try:
         started = psutil.Process(process.pid).create_time()
         note.write_text(json.dumps({"pid": process.pid, "started": started}))
-        said = _follow(process, progress)
-        process.wait()
+        with Watch(process, directory, fetching, _kill_tree) as watch:
+            said = _follow(process, progress)
+            process.wait()
     except BaseException:
         _kill_tree(process.pid)
         process.wait()
         raise
     finally:
         note.unlink(missing_ok=True)
+    ended = watch.error(source.shown)
+    if ended is not None:
+        for left in unfinished(directory):
+            remove_quietly(left)
+        raise ended
     if process.returncode != 0:
         raise failure(arguments, process.returncode, "\n".join(said))
 
@@ -268,6 +310,8 @@ def _translated(error: GitError, source: Source) -> PerfbisectError:
     said = error.stderr.replace(source.url, source.shown).strip()[-_TELLING:]
     lines = [line for line in said.splitlines() if line.startswith(("fatal:", "error:", "remote:"))]
     telling = "; ".join(lines[-3:]) or said or f"git ended with {error.returncode}"
+    if _REDIRECTED.search(error.stderr):
+        telling += "; it sends us to another address, which is not followed: give that one"
     if _is_passing(error):
         return TransientError(
             f"repo: could not read '{source.shown}' just now: {telling}",

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from perfbisect.errors import InternalError, TransientError
-from perfbisect.git.process import Git
+from perfbisect.git.process import Git, bound
 from perfbisect.git.values import BareCommit
 
 #: Names asked for in one go: few enough that they fit into a pipe whose reader is busy answering.
@@ -159,6 +159,7 @@ class Objects:
                 stderr=subprocess.DEVNULL,
                 env=self._git.environment,
             )
+            bound(self._process.pid)
         return self._process
 
 

@@ -6,14 +6,21 @@ begin with ``-``, and follow ``--end-of-options`` or ``--`` wherever git takes t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
+import resource
+import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from perfbisect.errors import BadInputError, InternalError, PerfbisectError, TransientError
 
@@ -22,6 +29,10 @@ OLDEST_GIT = (2, 38)
 
 #: Protocols that git may speak; ``ext`` and other transport helpers never are among them.
 REMOTE_PROTOCOLS = ("https", "ssh", "http", "git")
+
+#: Categories of characters that are no text: controls, formats (text that runs backwards), lone
+#: surrogates, and ends of lines and paragraphs.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 #: Longest revision expression that is looked at, in characters.
 LONGEST_REVISION = 500
@@ -39,7 +50,15 @@ _CONFIG: Mapping[str, str] = {
     "log.showSignature": "false",
     "diff.renames": "true",
     "advice.detachedHead": "false",
+    # What a repository may say of itself never runs a program, here or where it is fetched from.
+    "core.attributesFile": os.devnull,
+    "core.pager": "cat",
+    "protocol.ext.allow": "never",
     "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+    # Nothing is fetched from where the other side would like us to look.
+    "transfer.bundleURI": "false",
+    "fetch.uriProtocols": "",
     # A dead line is noticed: less than 1,000 bytes a second for a minute.
     "http.lowSpeedLimit": "1000",
     "http.lowSpeedTime": "60",
@@ -51,6 +70,12 @@ _NETWORK_VARIABLES = frozenset(
 )
 
 _STDERR_KEPT = 64 * 1024
+
+#: Seconds of processor time that a git process may take: histories and patterns can be made so that
+#: it never comes to an end.
+MOST_CPU = 1800
+#: Bytes of memory that a git process may have, and no more than half of the machine's.
+_MOST_MEMORY = 8 * 1024**3
 
 
 class GitError(InternalError):
@@ -78,6 +103,10 @@ _MACHINE = (
 def failure(command: Sequence[str], returncode: int, stderr: str) -> PerfbisectError:
     """Return the error of a failed git command: transient if this machine failed, not git."""
     error = GitError(command, returncode, stderr)
+    if returncode == -signal.SIGXCPU:
+        name = command[0] if command else ""
+        said = f"git {name} was ended: it took more than {MOST_CPU} s of processor time"
+        return TransientError(said)
     # A negative status is a signal: the out-of-memory killer, or somebody who wants us to end.
     if returncode < 0 or any(part in stderr.lower() for part in _MACHINE):
         return TransientError(error.message)
@@ -133,6 +162,8 @@ def environment(*, network: bool, allow_local: bool) -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",
+        # What a repository lacks is not fetched from where it says.
+        "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": ":".join(protocols),
         "GIT_PAGER": "cat",
         "GIT_EDITOR": "false",
@@ -149,6 +180,53 @@ def as_config(settings: Mapping[str, str]) -> dict[str, str]:
     for index, (key, value) in enumerate(settings.items()):
         carried |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
     return carried
+
+
+def limiting_prefix() -> list[str]:
+    """Return the command that limits git and all its children before they begin; empty: none."""
+    program = shutil.which("prlimit")
+    if program is None:
+        return []
+    chosen = ((name, _lowered(kind, limits)) for name, kind, limits in _limits())
+    return [program, *(f"--{name}={soft}:{hard}" for name, (soft, hard) in chosen), "--"]
+
+
+def bound(pid: int) -> None:
+    """Limit processor time and memory of a git process that has just begun.
+
+    Cheaper than ``limiting_prefix``, for commands that do their work themselves. Where the kernel
+    can't, or the process has ended already, nothing happens.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for _, kind, limits in _limits():
+            resource.prlimit(pid, kind, _lowered(kind, limits))
+
+
+def _limits() -> list[tuple[str, int, tuple[int, int]]]:
+    memory = _most_memory()
+    return [
+        ("cpu", resource.RLIMIT_CPU, (MOST_CPU, MOST_CPU + 30)),
+        ("data", resource.RLIMIT_DATA, (memory, memory)),
+        ("core", resource.RLIMIT_CORE, (0, 0)),
+    ]
+
+
+def _lowered(kind: int, limits: tuple[int, int]) -> tuple[int, int]:
+    """Return limits that are no higher than our own: only root may raise those."""
+    _, most = resource.getrlimit(kind)
+    if most == resource.RLIM_INFINITY:
+        return limits
+    return min(limits[0], most), min(limits[1], most)
+
+
+@functools.cache
+def _most_memory() -> int:
+    return int(min(_MOST_MEMORY, psutil.virtual_memory().total // 2))
+
+
+def hides_something(text: str) -> bool:
+    """Return whether text holds characters that control a terminal or turn what is shown around."""
+    return any(unicodedata.category(letter) in _HIDDEN for letter in text)
 
 
 def check_argument(text: str, field: str) -> str:
@@ -173,7 +251,7 @@ def check_argument(text: str, field: str) -> str:
             field=field,
             value=text,
         )
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+    if hides_something(text):
         raise BadInputError(
             f"{field}: {shown} holds control characters, which no revision does",
             field=field,
@@ -217,25 +295,31 @@ class Git:
             GitError: the exit status is not among ``ok``.
             TransientError: the disk or the memory is full.
         """
-        done = subprocess.run(
+        with subprocess.Popen(
             self.command(arguments),
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=self.environment,
             cwd=cwd,
-            check=False,
-        )
-        stderr = done.stderr.decode("utf-8", "replace")
-        if done.returncode not in ok:
-            raise failure(arguments, done.returncode, stderr)
-        return Completed(done.returncode, done.stdout, stderr)
+        ) as process:
+            bound(process.pid)
+            try:
+                stdout, said = process.communicate(stdin)
+            except BaseException:
+                process.kill()
+                raise
+        stderr = said.decode("utf-8", "replace")
+        if process.returncode not in ok:
+            raise failure(arguments, process.returncode, stderr)
+        return Completed(process.returncode, stdout, stderr)
 
     def text(self, *arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> str:
         """Run and return standard output as text without the trailing newline."""
         done = self.run(*arguments, stdin=stdin, cwd=cwd)
         return done.stdout.decode("utf-8", "replace").rstrip("\n")
 
-    def tokens(self, *arguments: str) -> Iterator[bytes]:
+    def tokens(self, *arguments: str) -> Generator[bytes, None, None]:
         """Yield the NUL-terminated tokens of standard output as they come.
 
         Raises:
@@ -250,6 +334,7 @@ class Git:
                 stderr=said,
                 env=self.environment,
             )
+            bound(process.pid)
             try:
                 yield from _split_nul(process)
             finally:
@@ -268,6 +353,7 @@ class Git:
             stderr=subprocess.DEVNULL,
             env=self.environment,
         )
+        bound(process.pid)
         assert process.stdout is not None
         try:
             found = process.stdout.read(limit + 1)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from perfbisect.errors import BadInputError, InternalError, did_you_mean
+from perfbisect.git.fetching import UNCHECKED, Fetching
 from perfbisect.git.log import read_commits
 from perfbisect.git.mirroring import fetch_commit
 from perfbisect.git.process import Git, GitError, check_argument
@@ -24,7 +25,13 @@ SHALLOW_ADVICE = (
 )
 
 
-def resolve(path: Path, source: Source | None, rev: str, field: str) -> CommitInfo:
+def resolve(
+    path: Path,
+    source: Source | None,
+    rev: str,
+    field: str,
+    fetching: Fetching = UNCHECKED,
+) -> CommitInfo:
     """Return the commit that ``rev`` names: a SHA, a tag, a branch, or an expression on one.
 
     Raises:
@@ -35,7 +42,7 @@ def resolve(path: Path, source: Source | None, rev: str, field: str) -> CommitIn
     if is_full_sha(rev):
         with contextlib.suppress(GitError):
             return commit_info(git, rev)
-    sha = _look_up(git, rev) or _elsewhere(git, path, source, rev)
+    sha = _look_up(git, rev) or _elsewhere(git, path, source, rev, fetching)
     if sha is None:
         raise _unknown(path, source, rev, field)
     return commit_info(git, sha)
@@ -66,7 +73,9 @@ def _look_up(git: Git, rev: str) -> str | None:
     return found if done.returncode == 0 and _FULL.fullmatch(found) else None
 
 
-def _elsewhere(git: Git, path: Path, source: Source | None, rev: str) -> str | None:
+def _elsewhere(
+    git: Git, path: Path, source: Source | None, rev: str, fetching: Fetching
+) -> str | None:
     """Look where git does not: other spellings of a branch, and the source itself."""
     if (remote := _remote_branch(git, rev)) is not None:
         return remote
@@ -78,7 +87,7 @@ def _elsewhere(git: Git, path: Path, source: Source | None, rev: str) -> str | N
     if source.local:
         # Its reflog, its stash, and commits that are on no branch any more.
         wanted = _look_up(Git(Path(source.url)), rev)
-    if wanted and _FULL.fullmatch(wanted) and fetch_commit(source, path, wanted):
+    if wanted and _FULL.fullmatch(wanted) and fetch_commit(source, path, wanted, fetching):
         return _look_up(git, wanted)
     return None
 

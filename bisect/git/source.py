@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from perfbisect.errors import BadInputError
-from perfbisect.git.process import REMOTE_PROTOCOLS, Git, GitError
+from perfbisect.git.process import REMOTE_PROTOCOLS, Git, GitError, hides_something
 
 _FIELD = "repo"
 
@@ -52,7 +52,7 @@ def parse_source(source: str | Path, *, allow_local: bool) -> Source:
         BadInputError: no repository there, or of a kind that is not accepted.
     """
     text = str(source)
-    if not text or text.startswith("-") or any(ord(letter) < 32 for letter in text):
+    if not text or text.startswith("-") or hides_something(text):
         raise _refuse(repr(text), "give the path or the URL of a git repository")
     if isinstance(source, Path):
         return _local(source, allow_local)
@@ -125,7 +125,7 @@ def _git_dir(path: Path) -> Path:
 
 def _refuse_partial_clone(git_dir: Path, path: Path) -> None:
     pattern = r"^(extensions\.partialclone|remote\..*\.promisor)$"
-    found = Git(git_dir).run("config", "--local", "--get-regexp", pattern, ok=(0, 1))
+    found = Git(git_dir).run("config", "--includes", "--get-regexp", pattern, ok=(0, 1))
     if found.returncode == 0:
         raise _refuse(
             str(path),

@@ -138,7 +138,9 @@ def _of_repository(
         # The series is the operator's own word: it may name a path of this machine.
         allow_local=True,
     )
-    mirror = open_mirror(definitions.source, services.settings.mirrors_dir, allow_local=True)
+    mirror = open_mirror(
+        definitions.source, services.settings.mirrors_dir, fetching=services.settings.fetching
+    )
     arms = tuple(
         prepare_arm(
             mirror,

@@ -185,7 +185,7 @@ def _head(services: Services, series: SeriesRow, end: datetime) -> _Build:
         base_dir=services.settings.project_dir,
         allow_local=True,
     ).source
-    mirror = open_mirror(source, services.settings.mirrors_dir, allow_local=True)
+    mirror = open_mirror(source, services.settings.mirrors_dir, fetching=services.settings.fetching)
     head = mirror.resolve(series.branch or "HEAD", "branch").sha
     before = f"--before={end.isoformat()}"
     commits = read_commits(Git(mirror.path), "--first-parent", "-n1", before, head, "--")

@@ -22,7 +22,7 @@ from limits.strategies import MovingWindowRateLimiter
 from perfbisect.core.access import Scope, anonymous_scopes
 from perfbisect.errors import ForbiddenError, LimitedError, NotAuthorisedError
 from perfbisect.routers.deps import PREFIX
-from perfbisect.security import SAFE_METHODS, only_this_machine
+from perfbisect.security import SAFE_METHODS
 from perfbisect.services import Services
 from perfbisect.sessions import SESSION_COOKIE, Sessions
 from perfbisect.settings import Settings
@@ -80,7 +80,7 @@ class Gate:
 
     def stranger(self, address: str, request_id: str) -> Caller:
         """Return somebody without a token."""
-        here = only_this_machine(self.settings)
+        here = self.settings.only_this_machine
         scopes = anonymous_scopes(self.settings.anonymous, only_this_machine=here)
         return Caller(ANONYMOUS, scopes, address=address, request_id=request_id, trusted=here)
 

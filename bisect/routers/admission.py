@@ -67,7 +67,9 @@ def check_request(services: Services, request: BisectionRequest | ExperimentRequ
         known = known_repository(services, request.repository)
         named = known.url if known is not None else request.repository
         url = parse_source(named, allow_local=True).url
-        services.mirrors.require(url, settings.mirrors_dir, wait=settings.mirror_wait)
+        services.mirrors.require(
+            url, settings.mirrors_dir, wait=settings.mirror_wait, fetching=settings.fetching
+        )
 
 
 def submitted_once(submitted: Callable[[], str], idempotency_key: str | None) -> str:

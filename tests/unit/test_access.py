@@ -21,7 +21,7 @@ from tests.helpers.tokens import API, Guarded, bearer, guarded, make_token
 from perfbisect.core.access import Anonymous, Scope, allowed, anonymous_scopes
 from perfbisect.json_logs import JsonFormatter
 from perfbisect.routers.access import Gate, scope_of
-from perfbisect.security import CSRF_FIELD, only_this_machine
+from perfbisect.security import CSRF_FIELD
 from perfbisect.sessions import Sessions, open_sessions
 from perfbisect.store.access import Caller, revoke_token
 from perfbisect.store.access_tables import TokenRow
@@ -76,7 +76,7 @@ def test_scopes_include_those_before_them() -> None:
 def test_loopback_alone_is_trusted(tmp_path: Path, bind: str, hosts: list[str], here: bool) -> None:
     """Without a token one may submit on loopback; not beyond it, nor behind a proxy."""
     settings = settings_in(tmp_path, bind=bind, allowed_hosts=hosts)
-    assert only_this_machine(settings) is here
+    assert settings.only_this_machine is here
     scopes = anonymous_scopes(settings.anonymous, only_this_machine=here)
     assert scopes == ({Scope.READ, Scope.SUBMIT} if here else frozenset())
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.command_line import call
 
+from perfbisect.addresses import is_loopback
 from perfbisect.commands.demonstrate import truth_told
 from perfbisect.commands.options import (
     make_request,
@@ -19,7 +20,6 @@ from perfbisect.core.access import Anonymous
 from perfbisect.core.states import ChangeKind
 from perfbisect.demo.repository import DemoRepository, KnownStep
 from perfbisect.errors import BadInputError
-from perfbisect.security import is_loopback
 from perfbisect.settings import Settings
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from perfbisect.client import Client
 from perfbisect.errors import BadInputError, TransientError
+from perfbisect.git.fetching import Fetching
 from perfbisect.git.source import Source
 from perfbisect.mirror_keeper import MirrorKeeper
 
@@ -24,7 +25,7 @@ class Maker:
         self.calls = 0
         self.error = error
 
-    def __call__(self, source: Source, mirrors_dir: Path) -> None:
+    def __call__(self, source: Source, mirrors_dir: Path, fetching: Fetching) -> None:
         self.calls += 1
         self.go.wait()
         if self.error is not None:
