@@ -14,11 +14,12 @@ from typing import Any
 
 from perfbisect.building.artifacts import NoResultError, result_of, sha256_of
 from perfbisect.building.bazel_binaries import BazelBinaries
-from perfbisect.building.checkout import Checkout, empty, remove, slot, sync_tree
+from perfbisect.building.checkout import empty, remove, slot
 from perfbisect.building.distdirs import distdirs
 from perfbisect.building.docker_place import DockerPlace
 from perfbisect.building.failures import classify, read_log
 from perfbisect.building.images import Images
+from perfbisect.building.kept_tree import KeptTree
 from perfbisect.building.local_place import LocalPlace
 from perfbisect.building.place import Directories, Place, Step, StepResult, Stopped
 from perfbisect.building.steps import steps_of
@@ -31,8 +32,8 @@ from perfbisect.core.recipe import RecipeKind
 from perfbisect.core.states import FailureKind
 from perfbisect.core.toolchain import TOOLCHAIN_FILES, ToolchainFacts, toolchain_facts
 from perfbisect.errors import BadInputError, PerfbisectError, TransientError
-from perfbisect.git.checkout import checkout_tree
 from perfbisect.git.process import Git
+from perfbisect.overruns import words_of
 from perfbisect.ports import (
     BuildRequest,
     BuildSuccess,
@@ -63,7 +64,6 @@ class BuilderSettings:
     warm_servers: int = 1
     #: Directory of Dockerfiles; None: those that travel with the package.
     dockerfiles: Path | None = None
-    checkout: Checkout = checkout_tree
 
 
 def make_builder(settings: BuilderSettings | None = None) -> RecipeBuilder:
@@ -108,13 +108,16 @@ class RecipeBuilder:
             check_options(recipe)
         epoch = int(Git(request.mirror).text("show", "-s", "--format=%ct", request.commit, "--"))
         with self._directories(request) as directories:
-            self._check_out(request, directories)
+            kept = KeptTree(directories.src)
+            told = kept.update(request.mirror, request.tree, request.commit)
             facts = read_facts(directories.src)
-            self._introduce(request, facts)
+            self._introduce(request, facts, str(told))
             with self._place(request, directories, facts, cancel, epoch) as place:
                 machine = self._machine(request, place, directories)
                 steps = steps_of(recipe, facts, place, directories.home, epoch, machine)
                 place.prepare()
+                if recipe.docker:
+                    kept.settle()
                 deadline = time.monotonic() + recipe.timeout
                 for step in steps:
                     _run(step, place, request, deadline - time.monotonic())
@@ -155,16 +158,11 @@ class RecipeBuilder:
             os.utime(tree)
             yield directories
 
-    def _check_out(self, request: BuildRequest, directories: Directories) -> None:
-        incoming = directories.src.with_name("incoming")
-        remove(incoming)
-        self._settings.checkout(request.mirror, request.tree, request.commit, incoming)
-        sync_tree(incoming, directories.src)
-
-    def _introduce(self, request: BuildRequest, facts: ToolchainFacts) -> None:
+    def _introduce(self, request: BuildRequest, facts: ToolchainFacts, checkout: str) -> None:
         """Open the log with what is built, and why in this way."""
         lines = [f"[{request.recipe.name}: tree {request.tree} on commit {request.commit}]"]
         lines += [f"[carried along: {change}]" for change in request.carried]
+        lines.append(f"[{checkout}]")
         if request.recipe.kind is RecipeKind.BAZEL:
             reasons = (*facts.reasons, *left_out(request.recipe, facts))
             if request.recipe.docker:
@@ -303,6 +301,9 @@ def _why(
         cause = f"the build took longer than {format_duration(recipe.timeout)}"
         advice = "Raise the recipe's timeout if other revisions need about as long."
         return Failure(FailureKind.PERMANENT, cause, told.lines, advice)
+    if result.overrun is not None:
+        words = words_of(result.overrun)
+        return Failure(words.kind, words.cause, told.lines, words.advice)
     if result.out_of_memory:
         cause = f"the build needs more memory than its limit of {recipe.memory or 'the machine'}"
         advice = "Give the build more memory (recipe: memory), or fewer jobs at once (cpus)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -13,11 +13,7 @@ from filelock import FileLock, Timeout
 from perfbisect.errors import TransientError
 from perfbisect.untrusted import remove
 
-__all__ = ["Checkout", "empty", "remove", "slot", "sync_tree"]
-
-#: (bare mirror, tree, commit, destination that does not exist yet): writes the tree's files, with a
-#: ``.git`` that knows the commit and its tags.
-Checkout = Callable[[Path, str, str, Path], None]
+__all__ = ["empty", "remove", "slot", "sync_tree"]
 
 #: Kept directories of one kind: as many builds of it can go on at once.
 _SLOTS = 64

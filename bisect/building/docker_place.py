@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from perfbisect.building.bazel_binaries import OF_IMAGE, BazelBinaries, version_said
 from perfbisect.building.images import Image, Images, Toolchain, host_ca
 from perfbisect.building.place import (
@@ -27,6 +29,8 @@ from perfbisect.core.states import FailureKind
 from perfbisect.ports import BuildRequest, CancelledWork, CancelToken, Failure
 from perfbisect.untrusted import hand_over
 
+#: Share of the machine's memory for builds whose recipe names none.
+_MEMORY_SHARE = 0.9
 #: User of builds inside containers where perfbisect itself is root; Dockerfiles name the same.
 BUILDER_UID = 10001
 
@@ -122,6 +126,7 @@ class DockerPlace:
     def prepare(self) -> None:
         """Have the image, built now if need be, and the container of a kept tree."""
         self._ensure_image()
+        self._hand_over()
         if self._warm is None:
             return
         # What a step is started with is told then: only what stays is the container's own.
@@ -217,6 +222,7 @@ class DockerPlace:
             timed_out=done.timed_out,
             cancelled=done.cancelled,
             out_of_memory=done.out_of_memory and done.returncode != 0,
+            overrun=done.overrun,
             log_error=done.log_error,
         )
 
@@ -258,7 +264,8 @@ class DockerPlace:
                 *(() if ca is None else ((ca, _CA, True),)),
             ),
             network=recipe.network,
-            memory=recipe.memory,
+            # The rest keeps the machine alive.
+            memory=recipe.memory or str(int(psutil.virtual_memory().total * _MEMORY_SHARE)),
             cpus=recipe.cpus,
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from perfbisect.overruns import Overrun
 from perfbisect.ports import Failure
 
 #: Variables that say how to get to the network, never what to do there.
@@ -92,6 +93,8 @@ class StepResult:
     cancelled: bool = False
     #: Killed for want of memory, as the kernel says.
     out_of_memory: bool = False
+    #: What it took too much of; None: nothing.
+    overrun: Overrun | None = None
     #: Why the log is not whole; empty: it is.
     log_error: str = ""
 
@@ -125,7 +128,8 @@ class Place(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Have all that the steps need; the recipe's timeout starts afterwards.
+        """Have all that the steps need, and give them the directories; the recipe's timeout starts
+        afterwards.
 
         Raises:
             Stopped: something can't be had.

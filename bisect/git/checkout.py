@@ -22,26 +22,36 @@ def checkout_tree(mirror: Path, tree: str, commit: str, dest: Path) -> None:
     they are and never followed.
 
     Raises:
-        BadInputError: the tree holds what git refuses to write, e.g. a path below ``.git``, or more
-            than any disk.
+        BadInputError: the tree holds what git refuses to write, e.g. a path below ``.git``.
         TransientError: the disk failed.
         InternalError: ``dest`` is there and not empty, or the mirror lacks the objects.
     """
     if dest.exists() and any(dest.iterdir()):
         raise InternalError(f"'{dest}' is not empty, so nothing is checked out there")
-    require_moderate(mirror, tree)
+    make_git(mirror, tree, commit, dest)
+    worktree = Git(dest / ".git", variables={"GIT_WORK_TREE": str(dest)})
     try:
-        _prepare(mirror, commit, dest)
-        git = Git(dest / ".git", variables=_signature(mirror, commit))
-        head = commit
-        if git.text("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}") != tree:
-            message = f"Changes of a revision on top of {commit}\n".encode()
-            head = git.text("commit-tree", tree, "-p", commit, "-F", "-", stdin=message)
-        git.run("update-ref", "--no-deref", "HEAD", head)
-        worktree = Git(dest / ".git", variables={"GIT_WORK_TREE": str(dest)})
         worktree.run("read-tree", "-u", "--reset", "HEAD", cwd=dest)
     except GitError as error:
-        raise _translated(error, tree) from error
+        raise refused(error, tree) from error
+
+
+def make_git(mirror: Path, tree: str, commit: str, dest: Path) -> None:
+    """Make ``dest/.git`` as ``checkout_tree`` does, without index and files.
+
+    Raises:
+        BadInputError: the tree holds more than any disk.
+        TransientError: the disk failed.
+        InternalError: the mirror lacks the objects.
+    """
+    require_moderate(mirror, tree)
+    _prepare(mirror, commit, dest)
+    git = Git(dest / ".git", variables=_signature(mirror, commit))
+    head = commit
+    if git.text("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}") != tree:
+        message = f"Changes of a revision on top of {commit}\n".encode()
+        head = git.text("commit-tree", tree, "-p", commit, "-F", "-", stdin=message)
+    git.run("update-ref", "--no-deref", "HEAD", head)
 
 
 def _prepare(mirror: Path, commit: str, dest: Path) -> None:
@@ -76,7 +86,8 @@ def _signature(mirror: Path, commit: str) -> dict[str, str]:
     }
 
 
-def _translated(error: GitError, tree: str) -> Exception:
+def refused(error: GitError, tree: str) -> Exception:
+    """Return what to raise where git does not take a tree: it may be the tree's own fault."""
     if "invalid path" in error.stderr:
         return BadInputError(
             f"tree: {tree} can't be checked out: {error.message}", field="tree", value=tree
