@@ -194,6 +194,8 @@ class Conducted:
     #: Process that conducts it, and until when it may be believed alive.
     lease_owner: Mapped[str | None] = mapped_column(String(200))
     lease_expires_at: Mapped[datetime | None]
+    #: The one host of a cluster that measures it; null: none was chosen yet, or there is no choice.
+    pinned_host: Mapped[str | None] = mapped_column(String(200))
 
 
 class BisectionRow(Conducted, Base):
