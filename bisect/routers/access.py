@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -255,13 +256,24 @@ def record(services: Services, caller: Caller, action: str, subject: str, **deta
         access.record(session, caller, action, subject, detail)
 
 
-def act_once(services: Services, caller: Caller, key: str | None, asked: str) -> bool:
-    """Remember an idempotency key; return whether what was asked is still to be done.
+@contextmanager
+def act_once(services: Services, caller: Caller, key: str | None, asked: str) -> Iterator[bool]:
+    """Remember an idempotency key; yield whether what was asked is still to be done.
+
+    Where it fails, the key is forgotten: sent again, it is tried again.
 
     Raises:
         ConflictError: the key was used for something else.
     """
     if key is None:
-        return True
+        yield True
+        return
     with services.database.write() as session:
-        return not access.done_before(session, caller, key, asked)
+        first = not access.done_before(session, caller, key, asked)
+    try:
+        yield first
+    except BaseException:
+        if first:
+            with services.database.write() as session:
+                access.forget_key(session, caller, key)
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened, Words
 from perfbisect.services import Services
 from perfbisect.store import alert_queries
-from perfbisect.store.access import Caller
+from perfbisect.store.access import DELIVERY, Caller, delivered_before, once_key
 from perfbisect.store.database import now
 
 router = APIRouter(prefix="/alerts", tags=["alerts"])
@@ -84,17 +85,19 @@ _WEBHOOK = _body(
         },
     }
 )
-_ANSWERS: dict[int | str, dict[str, Any]] = documented(400, 413, 422, 503)
+_ANSWERS: dict[int | str, dict[str, Any]] = documented(400, 409, 413, 422, 503)
 
 
 @router.post(
     "/alertmanager", operation_id="receiveAlertmanager", status_code=HTTPStatus.ACCEPTED,
     response_model=alert_models.Deliveries, responses=_ANSWERS, openapi_extra=_WEBHOOK,
 )  # fmt: skip
-async def receive_alertmanager(services: Opened, request: Request) -> JSONResponse:
+async def receive_alertmanager(
+    services: Opened, caller: Asking, request: Request, key: IdempotencyKey = None
+) -> JSONResponse:
     """Take the webhook of Alertmanager, version 4."""
     body = await request.body()
-    return await to_thread.run_sync(_received, services, "alertmanager", body)
+    return await to_thread.run_sync(_received, services, caller, "alertmanager", body, key)
 
 
 @router.post(
@@ -102,11 +105,13 @@ async def receive_alertmanager(services: Opened, request: Request) -> JSONRespon
     response_model=alert_models.Deliveries, responses=_ANSWERS, openapi_extra=_WEBHOOK,
 )  # fmt: skip
 @public
-async def receive_grafana(services: Opened, caller: Asking, request: Request) -> JSONResponse:
+async def receive_grafana(
+    services: Opened, caller: Asking, request: Request, key: IdempotencyKey = None
+) -> JSONResponse:
     """Take the webhook of Grafana: signed, or with a token."""
     body = await request.body()
     _check_signature(services, caller, request, body)
-    return await to_thread.run_sync(_received, services, "grafana", body)
+    return await to_thread.run_sync(_received, services, caller, "grafana", body, key)
 
 
 @router.post(
@@ -114,10 +119,12 @@ async def receive_grafana(services: Opened, caller: Asking, request: Request) ->
     response_model=alert_models.Deliveries, responses=_ANSWERS,
     openapi_extra=_body({"anyOf": [_GENERIC, {"type": "array", "items": _GENERIC}]}),
 )  # fmt: skip
-async def receive_generic(services: Opened, request: Request) -> JSONResponse:
+async def receive_generic(
+    services: Opened, caller: Asking, request: Request, key: IdempotencyKey = None
+) -> JSONResponse:
     """Take an alert, or several, of any program."""
     body = await request.body()
-    return await to_thread.run_sync(_received, services, "generic", body)
+    return await to_thread.run_sync(_received, services, caller, "generic", body, key)
 
 
 def _check_signature(services: Services, caller: Caller, request: Request, body: bytes) -> None:
@@ -154,12 +161,34 @@ def _check_signature(services: Services, caller: Caller, request: Request, body:
         )
 
 
-def _received(services: Services, source: str, body: bytes) -> JSONResponse:
-    """Read, store and count a delivery.
+def _received(
+    services: Services, caller: Caller, source: str, body: bytes, key: str | None
+) -> JSONResponse:
+    """Take a delivery, once for a key.
 
     Raises:
         BadInputError: nothing in it can be read; that is counted too.
+        ConflictError: the key came with another delivery.
     """
+    digest = hashlib.sha256(body).hexdigest()
+    with act_once(services, caller, key, f"deliver {source} {digest}") as first:
+        answer = None if first or key is None else _answered(services, caller, key)
+        if answer is None:
+            answer = _stored(services, source, body)
+            if key is not None:
+                record(services, caller, DELIVERY, once_key(caller, key), answer=answer)
+    return JSONResponse(answer, status_code=HTTPStatus.ACCEPTED)
+
+
+def _answered(services: Services, caller: Caller, key: str) -> dict[str, Any] | None:
+    """Return what was answered to a delivery before; None: it did not come so far."""
+    with services.database.read() as session:
+        detail = delivered_before(session, caller, key)
+    return None if detail is None else dict(detail["answer"])
+
+
+def _stored(services: Services, source: str, body: bytes) -> dict[str, Any]:
+    """Read, store and count a delivery; return what became of it."""
     rules = load_alert_config(services.settings.project_dir).alerts.rule
     try:
         payload = read_json(body)
@@ -174,7 +203,7 @@ def _received(services: Services, source: str, body: bytes) -> JSONResponse:
     receipts = receive_all(services, deliveries)
     if receipts and all(each.result is NoticeResult.REJECTED for each in receipts):
         raise BadInputError(f"alerts[0]: {receipts[0].detail}", field="alerts")
-    return JSONResponse(_answer(receipts), status_code=HTTPStatus.ACCEPTED)
+    return _answer(receipts)
 
 
 def _answer(receipts: list[Receipt]) -> dict[str, Any]:
@@ -264,9 +293,11 @@ def start(
     with services.database.read() as session:
         alert_queries.get_alert(session, alert_id)
     given = body.model_dump(exclude_none=True) if body is not None else {}
-    if act_once(services, caller, key, ascii(f"start {alert_id} {sorted(given.items())}")):
-        start_alert(services, alert_id, caller.name, given)
-        record(services, caller, "alert.start", alert_id)
+    asked = ascii(f"start {alert_id} {sorted(given.items())}")
+    with act_once(services, caller, key, asked) as first:
+        if first:
+            start_alert(services, alert_id, caller.name, given)
+            record(services, caller, "alert.start", alert_id)
     return get_alert(services, alert_id)
 
 
@@ -293,7 +324,8 @@ def dismiss(
     with services.database.read() as session:
         alert_queries.get_alert(session, alert_id)
     comment = body.comment if body is not None else ""
-    if act_once(services, caller, key, ascii(f"dismiss {alert_id} {comment}")):
-        dismiss_alert(services, alert_id, caller.name, comment)
-        record(services, caller, "alert.dismiss", alert_id)
+    with act_once(services, caller, key, ascii(f"dismiss {alert_id} {comment}")) as first:
+        if first:
+            dismiss_alert(services, alert_id, caller.name, comment)
+            record(services, caller, "alert.dismiss", alert_id)
     return get_alert(services, alert_id)

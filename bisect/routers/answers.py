@@ -54,9 +54,10 @@ def redeliver_message(
     """Have a dead letter sent again, with the same id."""
     with services.database.read() as session:
         alert_queries.get_message(session, message_id)
-    if act_once(services, caller, key, f"redeliver {message_id}"):
-        redeliver(services, message_id)
-        record(services, caller, "message.redeliver", message_id)
+    with act_once(services, caller, key, f"redeliver {message_id}") as first:
+        if first:
+            redeliver(services, message_id)
+            record(services, caller, "message.redeliver", message_id)
     with services.database.read() as session:
         row = alert_queries.get_message(session, message_id)
     return alert_models.Message.model_validate(row)
@@ -86,17 +87,22 @@ def feedback(
     """Say whether a verdict is right; the newest word counts."""
     with services.database.read() as session:
         queries.get_bisection(session, bisection_id)
+    comment = body.comment.strip()
     asked = f"feedback {bisection_id} {body.right} {body.comment!a}"
-    if act_once(services, caller, key, asked):
-        give_feedback(
-            services, bisection_id, caller.name, is_right=body.right, comment=body.comment
-        )
-        record(services, caller, "bisection.feedback", bisection_id, right=body.right)
+    with act_once(services, caller, key, asked) as first:
+        if first:
+            give_feedback(
+                services, bisection_id, caller.name, is_right=body.right, comment=body.comment
+            )
+            record(services, caller, "bisection.feedback", bisection_id, right=body.right)
     with services.database.read() as session:
         rows = alert_queries.feedback_on(session, bisection_id)
-    if not rows:
-        raise ConflictError("what was sent with this Idempotency-Key before was refused")
-    told = alert_models.Feedback.model_validate(rows[0])
+    # With a key that was sent before: the word that was given with it, not one that came later.
+    word = (body.right, comment, caller.name)
+    mine = [row for row in rows if (row.is_right, row.comment, row.by) == word]
+    if not mine:
+        raise ConflictError("what this Idempotency-Key was sent with is under way: ask again")
+    told = alert_models.Feedback.model_validate(mine[0])
     return JSONResponse(told.model_dump(mode="json"), status_code=HTTPStatus.CREATED)
 
 

@@ -30,6 +30,7 @@ BisectionId = Annotated[str, Path(max_length=64, description="Id of a bisection.
 IdempotencyKey = Annotated[
     str | None,
     Header(
+        alias="Idempotency-Key",
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
@@ -197,9 +198,10 @@ def end_bisection(
         ConflictError: it is finished; or the key was used for something else.
     """
     queries.known_id(bisection_id, "bisection", "bisection_id")
-    if act_once(services, caller, key, f"cancel {bisection_id}"):
-        request_cancel(services, bisection_id)
-        record(services, caller, "bisection.cancel", bisection_id)
+    with act_once(services, caller, key, f"cancel {bisection_id}") as first:
+        if first:
+            request_cancel(services, bisection_id)
+            record(services, caller, "bisection.cancel", bisection_id)
 
 
 @router.get(

@@ -13,9 +13,11 @@ from perfbisect.estimates import estimate_request
 from perfbisect.problems import documented
 from perfbisect.request_models import BisectionRequest
 from perfbisect.routers import models
+from perfbisect.routers.access import Asking, act_once
 from perfbisect.routers.admission import check_request
 from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import Opened
+from perfbisect.services import Services
 
 router = APIRouter(prefix="/estimates", tags=["estimates"])
 
@@ -62,15 +64,24 @@ class EstimateAnswer(models.Model):
     "",
     operation_id="estimateBisection",
     response_model=EstimateAnswer,
-    responses=documented(400, 413, 422, 503),
+    responses=documented(400, 409, 413, 422, 503),
 )
 def estimate(
-    services: Opened, body: EstimateRequest, idempotency_key: IdempotencyKey = None
+    services: Opened,
+    caller: Asking,
+    body: EstimateRequest,
+    idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Simulate a bisection: the real planner, with what is known of recipe, benchmark and range.
 
-    It stores nothing, so that a key changes nothing.
+    It stores nothing: with the same key it is simulated again, as things are then.
     """
+    asked = ascii(f"estimate {body.model_dump_json()}")
+    with act_once(services, caller, idempotency_key, asked):
+        return JSONResponse(_estimated(services, body))
+
+
+def _estimated(services: Services, body: EstimateRequest) -> dict[str, Any]:
     check_request(services, body.bisection)
     try:
         found = estimate_request(
@@ -84,4 +95,4 @@ def estimate(
     except NotFoundError as error:
         # What the body names does not exist; the resource that was posted to does.
         raise BadInputError(error.message, field=error.field, value=error.value) from error
-    return JSONResponse(found.to_dict())
+    return found.to_dict()

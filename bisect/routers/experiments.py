@@ -197,9 +197,10 @@ def end_experiment(
 ) -> None:
     """Ask for the end of an experiment, and write down who did; raises as ``end_bisection``."""
     queries.known_id(experiment_id, "experiment", "experiment_id")
-    if act_once(services, caller, key, f"cancel {experiment_id}"):
-        request_experiment_cancel(services, experiment_id)
-        record(services, caller, "experiment.cancel", experiment_id)
+    with act_once(services, caller, key, f"cancel {experiment_id}") as first:
+        if first:
+            request_experiment_cancel(services, experiment_id)
+            record(services, caller, "experiment.cancel", experiment_id)
 
 
 @router.get(

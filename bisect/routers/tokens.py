@@ -103,8 +103,8 @@ def revoke_token(
     idempotency_key: IdempotencyKey = None,
 ) -> TokenView:
     """Make a token useless at once; by its id or its name."""
-    act_once(services, caller, idempotency_key, f"revoke {token_id}")
-    return token_view(access.revoke_token(services.database, token_id, caller))
+    with act_once(services, caller, idempotency_key, f"revoke {token_id}"):
+        return token_view(access.revoke_token(services.database, token_id, caller))
 
 
 @router.get(

@@ -25,6 +25,9 @@ from perfbisect.store.tables import BisectionRow, ExperimentRow
 #: Name of somebody without a token.
 ANONYMOUS = "anonymous"
 
+#: What a delivery with a key is called in the audit, which remembers its answer.
+DELIVERY = "alert.deliver"
+
 #: How secrets begin, so that they are recognised where they should not be.
 _START = "pbt_"
 #: Characters of a secret that are stored and shown.
@@ -275,7 +278,7 @@ def done_before(session: Session, caller: Caller, key: str | None, asked: str) -
     if key is None:
         return False
     session.execute(delete(OnceRow).where(OnceRow.created_at < now() - _ONCE_KEPT))
-    stored = digest_of([caller.token_id or ANONYMOUS, key])
+    stored = once_key(caller, key)
     digest = digest_of(asked)
     row = session.get(OnceRow, stored)
     if row is None:
@@ -288,3 +291,24 @@ def done_before(session: Session, caller: Caller, key: str | None, asked: str) -
             value=key,
         )
     return True
+
+
+def once_key(caller: Caller, key: str) -> str:
+    """Return the key of an action as it is stored."""
+    return digest_of([caller.token_id or ANONYMOUS, key])
+
+
+def forget_key(session: Session, caller: Caller, key: str) -> None:
+    """Forget the key of an action that was not done after all."""
+    session.execute(delete(OnceRow).where(OnceRow.key == once_key(caller, key)))
+
+
+def delivered_before(session: Session, caller: Caller, key: str) -> dict[str, Any] | None:
+    """Return what was answered to a delivery with this key; None: it was not answered."""
+    query = (
+        select(AuditRow.detail)
+        .where(AuditRow.action == DELIVERY, AuditRow.subject == once_key(caller, key))
+        .order_by(AuditRow.id.desc())
+        .limit(1)
+    )
+    return session.scalar(query)
