@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from perfbisect.checks import Check, Status
+from perfbisect.checks.gpus import check_gpu_host, engine_info
 from perfbisect.checks.machine import (
     check_disk,
     check_gpus,
@@ -26,10 +27,12 @@ from perfbisect.checks.tools import (
     check_python,
     check_uv,
 )
+from perfbisect.container_devices import DeviceStyle
 from perfbisect.running.host import host_facts
 from perfbisect.settings import Settings
+from perfbisect.wiring import make_gpu_host
 
-__all__ = ["Check", "Status", "check_all", "is_ready"]
+__all__ = ["Check", "Status", "check_all", "check_gpus_closely", "is_ready"]
 
 
 def check_all(
@@ -62,6 +65,12 @@ def check_all(
         check_database(url or f"sqlite:///{directory / 'perfbisect.db'}"),
         check_index(),
     ]
+
+
+def check_gpus_closely(settings: Settings) -> list[Check]:
+    """Look at the GPUs as runs would use them; takes a few seconds."""
+    style = DeviceStyle(settings.gpu_devices)
+    return check_gpu_host(make_gpu_host(settings), engine_info(settings.docker_host), style)
 
 
 def is_ready(checks: Sequence[Check]) -> bool:

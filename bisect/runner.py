@@ -13,12 +13,14 @@ read the value. Who is to blame for a failure:
 
 from __future__ import annotations
 
+from perfbisect.container_devices import DeviceStyle
 from perfbisect.containers import Docker
 from perfbisect.core.states import FailureKind
 from perfbisect.errors import TransientError
 from perfbisect.ports import CancelToken, Failure, Runner, RunRequest, RunSuccess
 from perfbisect.running.docker_site import DockerSite
 from perfbisect.running.flow import Shelves, carry_out, with_absolute_paths
+from perfbisect.running.gpu_host import GpuHost
 from perfbisect.running.host import host_facts
 from perfbisect.running.local_site import LocalSite
 
@@ -28,13 +30,20 @@ __all__ = ["DockerRunner", "HostRunner", "LocalRunner", "Shelves", "host_facts",
 class LocalRunner:
     """Runs benchmarks as processes of this machine. Implements ``ports.Runner``."""
 
-    def __init__(self, shelves: Shelves | None = None, index_url: str = "") -> None:
+    def __init__(
+        self,
+        shelves: Shelves | None = None,
+        index_url: str = "",
+        gpus: GpuHost | None = None,
+    ) -> None:
         """Make a runner.
 
         Args:
             shelves: how many environments and archives are kept.
             index_url: package index that is asked before the machine's own.
+            gpus: gives benchmarks their GPUs; None: without settings of this host.
         """
+        self._gpus = gpus
         self._shelves = shelves or Shelves()
         self._index_url = index_url
 
@@ -46,7 +55,7 @@ class LocalRunner:
         """
         request = with_absolute_paths(request)
         site = LocalSite(request, cancel, self._index_url)
-        return carry_out(site, request, cancel, self._shelves)
+        return carry_out(site, request, cancel, self._shelves, self._gpus)
 
 
 class DockerRunner:
@@ -56,7 +65,12 @@ class DockerRunner:
     """
 
     def __init__(
-        self, docker_host: str = "", shelves: Shelves | None = None, index_url: str = ""
+        self,
+        docker_host: str = "",
+        shelves: Shelves | None = None,
+        index_url: str = "",
+        gpus: GpuHost | None = None,
+        style: DeviceStyle = DeviceStyle.AUTO,
     ) -> None:
         """Make a runner.
 
@@ -64,7 +78,11 @@ class DockerRunner:
             docker_host: URL of the engine; empty: DOCKER_HOST or the default socket.
             shelves: how many environments and archives are kept.
             index_url: package index that is asked before the machine's own.
+            gpus: gives benchmarks their GPUs; None: without settings of this host.
+            style: how the engine is asked for GPUs.
         """
+        self._gpus = gpus
+        self._style = style
         self._docker_host = docker_host
         self._index_url = index_url
         self._shelves = shelves or Shelves()
@@ -78,8 +96,8 @@ class DockerRunner:
         request = with_absolute_paths(request)
         try:
             with Docker(self._docker_host) as docker:
-                site = DockerSite(request, cancel, docker, self._index_url)
-                return carry_out(site, request, cancel, self._shelves)
+                site = DockerSite(request, cancel, docker, self._index_url, self._style)
+                return carry_out(site, request, cancel, self._shelves, self._gpus)
         except TransientError as error:
             return Failure(FailureKind.TRANSIENT, error.message)
 
@@ -103,8 +121,12 @@ class HostRunner:
 
 
 def make_runner(
-    docker_host: str = "", shelves: Shelves | None = None, index_url: str = ""
+    docker_host: str = "",
+    shelves: Shelves | None = None,
+    index_url: str = "",
+    gpus: GpuHost | None = None,
+    style: DeviceStyle = DeviceStyle.AUTO,
 ) -> Runner:
     """Return the runner of a host."""
-    docker = DockerRunner(docker_host, shelves, index_url)
-    return HostRunner(LocalRunner(shelves, index_url), docker)
+    docker = DockerRunner(docker_host, shelves, index_url, gpus, style)
+    return HostRunner(LocalRunner(shelves, index_url, gpus), docker)

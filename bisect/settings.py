@@ -98,6 +98,20 @@ class Settings(BaseSettings):
     grafana_secret: SecretStr = SecretStr("")
     #: Header that Grafana's contact point puts the time of signing into.
     grafana_timestamp_header: str = "X-Grafana-Alerting-Signature-Timestamp"
+    #: Indices of the GPUs that benchmarks may have, such as ``0,2``; ``all``: all of them.
+    gpus: str = "all"
+    #: MHz that the clocks of a run's GPUs are held at while it lasts; 0: they are left alone.
+    gpu_clock: int = Field(default=0, ge=0, le=10_000)
+    #: Whether the persistence mode of a run's GPUs is switched on while it lasts.
+    gpu_persistence: bool = False
+    #: Degrees Celsius that a run's GPUs may have when it begins; 0: any.
+    gpu_max_temperature: int = Field(default=65, ge=0, le=120)
+    #: Seconds that a run waits for GPUs that are in use or too hot.
+    gpu_wait: float = Field(default=600.0, ge=0, le=86_400)
+    #: Whether benchmarks are bound to the processors near to their GPUs.
+    gpu_pin: bool = True
+    #: How the Docker engine is asked for GPUs: by NVIDIA's hook, or by CDI names.
+    gpu_devices: Literal["auto", "nvidia", "cdi"] = "auto"
     #: Docker engine URL; empty: from the environment (DOCKER_HOST) or the default socket.
     docker_host: str = ""
     #: Directory of Dockerfiles of toolchains; None: those that travel with the package.
@@ -121,6 +135,8 @@ class Settings(BaseSettings):
     keep_images_days: float = Field(default=180.0, ge=0)
     keep_logs_size: ByteSize = Field(default=ByteSize(20 * 1024**3), ge=0)
     keep_logs_days: float = Field(default=365.0, ge=0)
+    keep_artifacts_size: ByteSize = Field(default=ByteSize(50 * 1024**3), ge=0)
+    keep_artifacts_days: float = Field(default=365.0, ge=0)
     #: Builds wait while less than this is free where they write.
     min_free_space: ByteSize = Field(default=ByteSize(2 * 1024**3), ge=0)
 
@@ -133,6 +149,13 @@ class Settings(BaseSettings):
                 "a host's name has letters, digits, '.', '_' and '-' only, begins with a letter or "
                 "digit, and is at most 100 long"
             )
+        return value
+
+    @field_validator("gpus")
+    @classmethod
+    def _readable_gpus(cls, value: str) -> str:
+        """Refuse choices of GPUs that are none."""
+        chosen_gpus(value)
         return value
 
     @field_validator("artifacts")
@@ -204,6 +227,20 @@ class Settings(BaseSettings):
     def work_dir(self) -> Path:
         """Scratch directories of work under way."""
         return self.data_dir / "work"
+
+
+def chosen_gpus(text: str) -> tuple[int, ...] | None:
+    """Return the indices that a choice of GPUs names; None: all.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text == "all":
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise ValueError("a choice of GPUs is 'all' or their indices, such as '0,2'")
+    return tuple(int(part) for part in parts)
 
 
 def checked_limit(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -13,6 +14,10 @@ from perfbisect.report import printable
 def doctor(
     data_dir: options.DataDir = None,
     database_url: options.DatabaseUrl = None,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Look closely at the GPUs too, as runs would use them."),
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Say what this machine has, what is missing, and what to do.
@@ -20,10 +25,12 @@ def doctor(
     Exit code 0: everything that is required is there; 1: something is missing.
     """
     # Looking at everything takes long to import; other commands must not wait for it.
-    from perfbisect.doctor import check_all, is_ready
+    from perfbisect.doctor import check_all, check_gpus_closely, is_ready
 
     settings = options.make_settings(data_dir=data_dir, database_url=database_url)
     checks = check_all(settings.data_dir, settings.database_url, settings.docker_host)
+    if gpu:
+        checks += check_gpus_closely(settings)
     ready = is_ready(checks)
     if as_json:
         options.print_json({"ready": ready, "checks": [asdict(check) for check in checks]})

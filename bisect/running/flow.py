@@ -26,6 +26,8 @@ from perfbisect.running.archives import is_wheel, unpack
 from perfbisect.running.commands import clean_environment, cores, format_command
 from perfbisect.running.environments import Environment, Wanted, lease_environment
 from perfbisect.running.failures import RunFailed
+from perfbisect.running.gpu_host import GpuHost, GpuPolicy, HeldGpus
+from perfbisect.running.gpu_sampling import throttled
 from perfbisect.running.hangs import Hangs
 from perfbisect.running.host import host_facts
 from perfbisect.running.leases import LeasedDirectories
@@ -58,9 +60,16 @@ def with_absolute_paths(request: RunRequest) -> RunRequest:
 
 
 def carry_out(
-    site: Site, request: RunRequest, cancel: CancelToken, shelves: Shelves
+    site: Site,
+    request: RunRequest,
+    cancel: CancelToken,
+    shelves: Shelves,
+    gpus: GpuHost | None = None,
 ) -> RunSuccess | Failure:
     """Run the benchmark once, at a site.
+
+    Args:
+        gpus: gives it GPUs if it needs some; None: as the driver's ``nvidia-smi`` shows them.
 
     Raises:
         CancelledWork: the token asked for the end, and nothing is left running.
@@ -68,7 +77,8 @@ def carry_out(
     started = time.monotonic()
     hangs = Hangs(request)
     try:
-        success = _Run(site, request, cancel, shelves, hangs).run()
+        gpus = gpus or GpuHost(GpuPolicy(), request.cache_dir / "gpu-changes.json")
+        success = _Run(site, request, cancel, shelves, hangs, gpus).run()
     except RunFailed as error:
         return error.failure
     except (BadInputError, InternalError) as error:
@@ -88,7 +98,9 @@ class _Run:
         cancel: CancelToken,
         shelves: Shelves,
         hangs: Hangs,
+        gpus: GpuHost,
     ) -> None:
+        self._gpus = gpus
         self._site = site
         self._request = request
         self._cancel = cancel
@@ -101,6 +113,7 @@ class _Run:
         Raises:
             RunFailed: see ``runner.py`` for who is to blame for what.
         """
+        self._gpus.require(self._request.benchmark.gpus)
         self._site.check()
         self._request.log_path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Scratch.below(self._request.work_dir)
@@ -109,7 +122,8 @@ class _Run:
             check_out(companion, scratch.run)
         with self._artifact() as artifact, self._environment() as environment:
             layout = self._site.layout(scratch, environment.path, artifact)
-            return self._measure(environment, scratch, layout)
+            with self._gpus.hold(self._request.benchmark.gpus, self._cancel) as held:
+                return self._measure(environment, scratch, layout, held)
 
     @contextmanager
     def _artifact(self) -> Iterator[Path | None]:
@@ -148,10 +162,12 @@ class _Run:
         with lease_environment(kept, wanted, self._site, self._cancel) as held:
             yield held
 
-    def _measure(self, environment: Environment, scratch: Scratch, layout: Layout) -> RunSuccess:
+    def _measure(
+        self, environment: Environment, scratch: Scratch, layout: Layout, gpus: HeldGpus
+    ) -> RunSuccess:
         """Start the command once and read its value."""
         benchmark = self._request.benchmark
-        argv = format_command(benchmark.command, _placeholders(layout))
+        argv = format_command(benchmark.command, _placeholders(layout, len(gpus.cpus)))
         variables = clean_environment(
             benchmark,
             environment=layout.environment,
@@ -159,8 +175,8 @@ class _Run:
             temporary=layout.temporary,
         )
         output = KeptOutput()
-        with self._site.observer() as observer:
-            result = self._site.start(argv, variables, benchmark.timeout, output.add)
+        with self._site.observer() as observer, gpus.watched():
+            result = self._site.start(argv, variables, benchmark.timeout, output.add, gpus)
         if result.cancelled:
             raise CancelledWork
         try:
@@ -170,14 +186,15 @@ class _Run:
                 raise RunFailed(self._hangs.judge(error.failure)) from error
             raise
         reading = read_value(benchmark, output.text, scratch.run, result.seconds)
-        observed = {**observer.observed, "resolution": reading.resolution}
+        observed = {**observer.observed, **gpus.observed, "resolution": reading.resolution}
+        told = {"gpus": dict(gpus.facts)} if gpus.facts else {}
         left = collect(benchmark.artifacts, scratch.run)
         return RunSuccess(
             value=reading.value,
             within=reading.values,
             seconds=result.seconds,
-            environment={**self._record(environment, argv, observed), **_told(left)},
-            rejected=disturbance(observed),
+            environment={**self._record(environment, argv, observed), **told, **_told(left)},
+            rejected=disturbance(observed) or throttled(observed.get("gpus", ())),
             artifacts=left.files,
         )
 
@@ -227,10 +244,15 @@ def check_out(companion: CompanionSource, directory: Path) -> None:
     shutil.rmtree(target / ".git")
 
 
-def _placeholders(layout: Layout) -> dict[str, str]:
+def _placeholders(layout: Layout, pinned: int) -> dict[str, str]:
+    """Return what a command's placeholders mean.
+
+    Args:
+        pinned: processors that it is bound to; 0: all that there are.
+    """
     values = {
         "python": f"{layout.environment}/bin/python",
         "wheel": layout.wheel,
-        "jobs": str(cores()),
+        "jobs": str(pinned or cores()),
     }
     return {**values, "artifact": layout.artifact} if layout.artifact else values

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfbisect.ports import CancelToken, RunRequest
 from perfbisect.processes import ProcessResult, run_process
 from perfbisect.running.environments import choose_python, installer_variables
-from perfbisect.running.host import require_gpus
+from perfbisect.running.gpu_host import NO_GPUS, HeldGpus
 from perfbisect.running.observe import Observer
 from perfbisect.running.run_site import Layout, Scratch
 
@@ -28,8 +29,7 @@ class LocalSite:
         self.uv: tuple[str, ...] = (sys.executable, "-m", "uv")
 
     def check(self) -> None:
-        """Return if there are enough GPUs."""
-        require_gpus(self._request.benchmark.gpus)
+        """Return: nothing is needed that is not here."""
 
     def python_for(self, wheel: Path | None) -> str:
         """Return this interpreter where it fits the wheel, else one that is on PATH."""
@@ -88,18 +88,29 @@ class LocalSite:
         env: Mapping[str, str],
         timeout: float,
         sink: Callable[[bytes], None],
+        gpus: HeldGpus = NO_GPUS,
     ) -> ProcessResult:
-        """Run the benchmark's command."""
-        return run_process(
-            argv,
-            cwd=self._request.work_dir / "run",
-            env=env,
-            timeout=timeout,
-            cancel=self._cancel,
-            marker=self._request.id,
-            log_path=self._request.log_path,
-            sink=sink,
-        )
+        """Run the benchmark's command, on the processors near to its GPUs."""
+        with pinned(gpus.cpus):
+            return run_process(
+                argv,
+                cwd=self._request.work_dir / "run",
+                env={**env, **self._visible(gpus)},
+                timeout=timeout,
+                cancel=self._cancel,
+                marker=self._request.id,
+                log_path=self._request.log_path,
+                sink=sink,
+            )
+
+    def _visible(self, gpus: HeldGpus) -> dict[str, str]:
+        """Return the variables by which CUDA sees these GPUs and no others."""
+        own = self._request.benchmark.env
+        if not gpus.indices or "CUDA_VISIBLE_DEVICES" in own:
+            return {}
+        indices = ",".join(map(str, gpus.indices))
+        # CUDA counts the fastest first by default, the driver by address.
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": indices}
 
     def observer(self) -> Observer:
         """Return an observer that tells the run's own CPU time from others'."""
@@ -108,3 +119,20 @@ class LocalSite:
     def facts(self) -> dict[str, Any]:
         """Return that it ran without a container."""
         return {"runner": "local"}
+
+
+@contextlib.contextmanager
+def pinned(cpus: Sequence[int]) -> Iterator[None]:
+    """Bind this thread, and what it starts, to some processors while the block lasts.
+
+    Args:
+        cpus: empty: it stays as it is.
+    """
+    before = os.sched_getaffinity(0)
+    usable = before & set(cpus)
+    if usable:
+        os.sched_setaffinity(0, usable)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from perfbisect.processes import ProcessResult
 from perfbisect.running.environments import Installer
+from perfbisect.running.gpu_host import NO_GPUS, HeldGpus
 from perfbisect.running.observe import Observer
 
 
@@ -83,8 +84,13 @@ class Site(Installer, Protocol):
         env: Mapping[str, str],
         timeout: float,
         sink: Callable[[bytes], None],
+        gpus: HeldGpus = NO_GPUS,
     ) -> ProcessResult:
-        """Run the benchmark's command in its directory, to its end."""
+        """Run the benchmark's command in its directory, to its end.
+
+        Args:
+            gpus: those that it may use, and the processors near to them.
+        """
         ...
 
     def observer(self) -> Observer:
