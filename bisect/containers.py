@@ -16,10 +16,11 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from docker.types import DeviceRequest, LogConfig, Mount
+from docker.types import Mount
 
-from perfbisect.container_devices import refusal
+from perfbisect.container_limits import denied
 from perfbisect.errors import BadInputError, InternalError, TransientError
+from perfbisect.overruns import KEEP_FREE, DiskGuard, Overrun
 from perfbisect.ports import CancelToken
 from perfbisect.process_output import LOG_LIMIT, POLL_SECONDS, ProcessOutput
 
@@ -28,8 +29,6 @@ LABEL = "perfbisect.work"
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 
-#: Processes and threads that a container may have.
-_PIDS = 8192
 _CONNECT_SECONDS = 60
 _END_SECONDS = 60.0
 
@@ -52,13 +51,17 @@ class ContainerSpec:
     memory: str = ""
     #: Cores; 0: all.
     cpus: float = 0.0
-    #: GPUs and other devices (see ``container_devices``); empty: none.
-    devices: Sequence[DeviceRequest] = ()
-    #: Processors and NUMA nodes that it may use; empty: all.
-    cpuset: Sequence[int] = ()
-    nodes: Sequence[int] = ()
+    #: GPUs by index; empty: none.
+    gpus: Sequence[int] = field(default_factory=tuple)
     #: Labels besides that of the work.
     labels: Mapping[str, str] = field(default_factory=dict)
+    #: Bytes that must stay free where it can write; with less, it is ended.
+    keep_free: int = KEEP_FREE
+
+    def disk_guard(self) -> DiskGuard:
+        """Return what tells when the disks that it writes to are about to be full."""
+        writable = [path for path, _, read_only in self.mounts if not read_only]
+        return DiskGuard(writable, self.keep_free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class ContainerResult:
     timed_out: bool = False
     cancelled: bool = False
     out_of_memory: bool = False
+    #: What it took too much of; None: nothing.
+    overrun: Overrun | None = None
     tail: str = ""
     log_error: str = ""
 
@@ -151,7 +156,7 @@ class Docker:
             with translated():
                 container = self._create(spec)
                 try:
-                    end = _follow(container, output, started + timeout, cancel)
+                    end = _follow(container, output, started + timeout, cancel, spec.disk_guard())
                 finally:
                     remove_container(container)
         except _CommandNotFound as error:
@@ -165,6 +170,7 @@ class Docker:
             timed_out=end.timed_out,
             cancelled=end.cancelled,
             out_of_memory=end.out_of_memory,
+            overrun=end.overrun,
             tail=output.tail,
             log_error=output.error,
         )
@@ -210,12 +216,10 @@ class Docker:
             limits |= {"mem_limit": spec.memory, "memswap_limit": spec.memory}
         if spec.cpus:
             limits["nano_cpus"] = int(spec.cpus * 1e9)
-        if spec.devices:
-            limits["device_requests"] = list(spec.devices)
-        if spec.cpuset:
-            limits["cpuset_cpus"] = ",".join(map(str, spec.cpuset))
-        if spec.nodes:
-            limits["cpuset_mems"] = ",".join(map(str, spec.nodes))
+        if spec.gpus:
+            ids = [str(index) for index in spec.gpus]
+            request = docker.types.DeviceRequest(device_ids=ids, capabilities=[["gpu"]])
+            limits["device_requests"] = [request]
         return self.client.containers.create(
             spec.image,
             list(spec.argv),
@@ -227,15 +231,8 @@ class Docker:
                 Mount(inside, str(path.resolve()), type="bind", read_only=read_only)
                 for path, inside, read_only in spec.mounts
             ],
-            network_mode="bridge" if spec.network else "none",
-            ipc_mode="private",
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges:true"],
-            pids_limit=_PIDS,
-            init=True,
-            # The output is copied as it comes; a second copy on the engine's disk helps nobody.
-            log_config=LogConfig(type=LogConfig.types.NONE),
             labels={LABEL: spec.work, **spec.labels},
+            **denied(network=spec.network, devices=bool(spec.gpus)),
             **limits,
         )
 
@@ -246,6 +243,7 @@ class _End:
     timed_out: bool = False
     cancelled: bool = False
     out_of_memory: bool = False
+    overrun: Overrun | None = None
 
 
 class _CommandNotFound(Exception):
@@ -253,21 +251,26 @@ class _CommandNotFound(Exception):
 
 
 def _follow(
-    container: Container, output: ProcessOutput, deadline: float, cancel: CancelToken
+    container: Container,
+    output: ProcessOutput,
+    deadline: float,
+    cancel: CancelToken,
+    disk: DiskGuard,
 ) -> _End:
     """Start a container and copy its output until it ends or must end."""
     # Attached before the start: nothing that it prints is missed.
     stream = container.attach(stream=True, logs=False)
     reader = threading.Thread(target=_copy, args=(stream, output), daemon=True)
-    timed_out = cancelled = False
+    timed_out = cancelled = full = False
     try:
         container.start()
         reader.start()
-        while reader.is_alive() and not (timed_out or cancelled):
+        while reader.is_alive() and not (timed_out or cancelled or full):
             reader.join(POLL_SECONDS)
             cancelled = cancel.cancelled
             timed_out = not cancelled and time.monotonic() > deadline
-        if timed_out or cancelled:
+            full = not cancelled and not timed_out and disk.full()
+        if timed_out or cancelled or full:
             with contextlib.suppress(APIError):  # it may have ended by itself meanwhile
                 container.kill()
         status = container.wait(timeout=_END_SECONDS)
@@ -280,7 +283,11 @@ def _follow(
             reader.join(_END_SECONDS)
     state = container.attrs.get("State", {})
     return _End(
-        int(status.get("StatusCode", 1)), timed_out, cancelled, bool(state.get("OOMKilled"))
+        int(status.get("StatusCode", 1)),
+        timed_out,
+        cancelled,
+        bool(state.get("OOMKilled")),
+        Overrun.DISK if full else None,
     )
 
 
@@ -335,8 +342,6 @@ def _from_engine(error: APIError) -> Exception:
     if isinstance(error, ImageNotFound):
         return TransientError(f"the image is gone: {said}")
     lower = said.lower()
-    if refused := refusal(said):
-        return BadInputError(refused, field="gpus")
     if "executable file not found" in lower or "exec format error" in lower:
         return _CommandNotFound(said)
     if "no such file or directory" in lower and "oci runtime" in lower:

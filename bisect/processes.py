@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from perfbisect.errors import BadInputError, TransientError
+from perfbisect.overruns import KEEP_FREE, MOST_PROCESSES, CrowdGuard, DiskGuard, Overrun
 from perfbisect.ports import CancelToken
 from perfbisect.process_output import LOG_LIMIT, POLL_SECONDS, ProcessOutput
 
@@ -27,6 +28,8 @@ from perfbisect.process_output import LOG_LIMIT, POLL_SECONDS, ProcessOutput
 MARKER = "PERFBISECT_WORK"
 #: Seconds that killed processes get to disappear before we give up on them.
 KILL_DEADLINE = 30.0
+#: From so many processes on, all are stopped before any is killed.
+_MANY = 50
 
 
 class _End(Enum):
@@ -35,7 +38,12 @@ class _End(Enum):
     ENDED = "ended"
     TIMED_OUT = "timed out"
     CANCELLED = "cancelled"
+    DISK_FULL = "disk full"
+    CROWDED = "too many processes"
     RAISED = "raised"
+
+
+_OVERRUNS = {_End.DISK_FULL: Overrun.DISK, _End.CROWDED: Overrun.PROCESSES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +92,14 @@ class ProcessResult:
     tail: str
     #: Why the log file could not be written in full (for example a full disk); empty: it could.
     log_error: str = ""
+    #: What the tree took too much of, and was killed for; None: nothing.
+    overrun: Overrun | None = None
 
     @property
     def ok(self) -> bool:
         """Whether it ended by itself with exit status 0."""
-        return self.returncode == 0 and not self.timed_out and not self.cancelled
+        ended = self.timed_out or self.cancelled or self.overrun is not None
+        return self.returncode == 0 and not ended
 
 
 def run_process(
@@ -105,6 +116,8 @@ def run_process(
     log_limit: int = LOG_LIMIT,
     grace: float = 2.0,
     keep_children: bool = False,
+    keep_free: int = KEEP_FREE,
+    most_processes: int = MOST_PROCESSES,
 ) -> ProcessResult:
     """Run a program in a new session until its whole process tree is gone.
 
@@ -125,6 +138,8 @@ def run_process(
         grace: seconds between SIGTERM and SIGKILL on timeout and cancel.
         keep_children: leave processes running that outlive the program (a Bazel server between
             two commands); the caller ends them with ``kill_leftovers(marker)``.
+        keep_free: bytes that must stay free where ``cwd`` is; with less, the tree is killed.
+        most_processes: processes that the tree may have; with more, it is killed.
 
     Raises:
         TransientError: a killed process does not go away.
@@ -137,7 +152,18 @@ def run_process(
     except OSError as error:
         return _not_started(output, command[0], error)
     tree = _Tree(process, marker)
-    end = _until_gone(process, tree, output, started + timeout, cancel, grace, keep_children)
+    disk, crowd = DiskGuard([cwd], keep_free), CrowdGuard(tree.count, most_processes)
+
+    def must_end() -> _End | None:
+        if cancel.cancelled:
+            return _End.CANCELLED
+        if time.monotonic() >= started + timeout:
+            return _End.TIMED_OUT
+        if disk.full():
+            return _End.DISK_FULL
+        return _End.CROWDED if crowd.crowded() else None
+
+    end = _until_gone(process, tree, output, started + timeout, must_end, grace, keep_children)
     return ProcessResult(
         returncode=process.returncode,
         seconds=time.monotonic() - started,
@@ -145,6 +171,7 @@ def run_process(
         cancelled=end is _End.CANCELLED,
         tail=output.tail,
         log_error=output.error,
+        overrun=_OVERRUNS.get(end),
     )
 
 
@@ -190,18 +217,20 @@ def _until_gone(
     tree: _Tree,
     output: ProcessOutput,
     deadline: float,
-    cancel: CancelToken,
+    must_end: Callable[[], _End | None],
     grace: float,
     keep_children: bool,
 ) -> _End:
     """Follow a program, and whatever happens, leave only what is to be kept of its tree."""
     end = _End.RAISED
     try:
-        end = _follow(process, tree, output, deadline, cancel)
+        end = _follow(process, tree, output, deadline, must_end)
     finally:
         try:
             if end is not _End.ENDED:
-                tree.terminate(grace, output.drain_from(process))
+                # What forks without end is not asked: each moment makes it more.
+                patience = 0.0 if end is _End.CROWDED else grace
+                tree.terminate(patience, output.drain_from(process))
             if end is not _End.ENDED or not keep_children:
                 tree.kill()
             output.drain_from(process)(0.0)
@@ -223,17 +252,14 @@ def _follow(
     tree: _Tree,
     output: ProcessOutput,
     deadline: float,
-    cancel: CancelToken,
+    must_end: Callable[[], _End | None],
 ) -> _End:
     """Copy output until the program ends or must end."""
     drain = output.drain_from(process)
     while process.poll() is None:
-        if cancel.cancelled:
-            return _End.CANCELLED
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            return _End.TIMED_OUT
-        drain(min(POLL_SECONDS, remaining))
+        if (end := must_end()) is not None:
+            return end
+        drain(min(POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
         tree.remember()
     return _End.ENDED
 
@@ -274,14 +300,18 @@ class _Tree:
         while self._process.poll() is None and time.monotonic() < end:
             drain(POLL_SECONDS)
 
+    def count(self) -> int:
+        """Return how many processes there are."""
+        return len(self._left())
+
     def kill(self) -> None:
         """Kill everything that is left, and wait until it is gone."""
-        _kill_until_gone(self._left)
-
-    def _left(self) -> list[psutil.Process]:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        _kill_until_gone(self._left)
+
+    def _left(self) -> list[psutil.Process]:
         found = {*self._known, *self._descendants(), *_marked(self._marker, whole=True)}
         found |= set(_in_session(self._process.pid))
         return [process for process in found if _alive(process)]
@@ -298,6 +328,11 @@ def _kill_until_gone(find: Callable[[], list[psutil.Process]]) -> int:
     killed: set[psutil.Process] = set()
     deadline = time.monotonic() + KILL_DEADLINE
     while left := find():
+        if len(left) > _MANY:
+            # Stopped first: what forks while others are killed would never come to an end.
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.suspend()
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()

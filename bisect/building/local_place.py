@@ -120,6 +120,7 @@ class LocalPlace:
             done.returncode,
             timed_out=done.timed_out,
             cancelled=done.cancelled,
+            overrun=done.overrun,
             log_error=done.log_error,
         )
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from perfbisect.containers import (
 )
 from perfbisect.core.recipe import digest_of
 from perfbisect.errors import PerfbisectError, TransientError
+from perfbisect.overruns import Overrun
 from perfbisect.ports import CancelToken
 from perfbisect.process_output import LOG_LIMIT, POLL_SECONDS, ProcessOutput
 
@@ -48,6 +49,14 @@ _END_SECONDS = 60.0
 #: Where a container finds what the kernel did to it, with the second and the first cgroups.
 _MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _OOM_KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    code: int
+    timed_out: bool = False
+    cancelled: bool = False
+    overrun: Overrun | None = None
 
 
 class WarmContainer:
@@ -80,18 +89,19 @@ class WarmContainer:
         self.spoilt = True
         try:
             with translated():
-                code, timed_out, cancelled = self._follow(spec, output, started + timeout, cancel)
-                ended = not (timed_out or cancelled)
-                out_of_memory = code != 0 and ended and self._killed_for_memory()
+                end = self._follow(spec, output, started + timeout, cancel)
+                whole = not (end.timed_out or end.cancelled or end.overrun)
+                out_of_memory = end.code != 0 and whole and self._killed_for_memory()
         finally:
             output.close()
-        self.spoilt = timed_out or cancelled or out_of_memory
+        self.spoilt = not whole or out_of_memory
         return ContainerResult(
-            returncode=code,
+            returncode=end.code,
             seconds=time.monotonic() - started,
-            timed_out=timed_out,
-            cancelled=cancelled,
+            timed_out=end.timed_out,
+            cancelled=end.cancelled,
             out_of_memory=out_of_memory,
+            overrun=end.overrun,
             tail=output.tail,
             log_error=output.error,
         )
@@ -112,7 +122,7 @@ class WarmContainer:
 
     def _follow(
         self, spec: ContainerSpec, output: ProcessOutput, deadline: float, cancel: CancelToken
-    ) -> tuple[int, bool, bool]:
+    ) -> _End:
         api = self._docker.client.api
         made = api.exec_create(
             self._container.id,
@@ -124,20 +134,22 @@ class WarmContainer:
         stream = api.exec_start(made["Id"], socket=True)
         response = self._docker.last_response()
         reader = threading.Thread(target=_copy, args=(stream, output), daemon=True)
-        timed_out = cancelled = False
+        disk = spec.disk_guard()
+        timed_out = cancelled = full = False
         try:
             reader.start()
-            while reader.is_alive() and not (timed_out or cancelled):
+            while reader.is_alive() and not (timed_out or cancelled or full):
                 reader.join(POLL_SECONDS)
                 cancelled = cancel.cancelled
                 timed_out = not cancelled and time.monotonic() > deadline
-            if timed_out or cancelled:
+                full = not cancelled and not timed_out and disk.full()
+            if timed_out or cancelled or full:
                 remove_container(self._container)
-                return 137, timed_out, cancelled
+                return _End(137, timed_out, cancelled, Overrun.DISK if full else None)
         finally:
             reader.join(_END_SECONDS)
             _close(stream, response)
-        return int(api.exec_inspect(made["Id"])["ExitCode"] or 0), False, False
+        return _End(int(api.exec_inspect(made["Id"])["ExitCode"] or 0))
 
 
 class WarmContainers:

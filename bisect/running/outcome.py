@@ -10,6 +10,7 @@ from pathlib import Path
 from perfbisect.core.readers import MAX_CHARACTERS, Reading, ReadingError, read_metric
 from perfbisect.core.recipe import Benchmark, Metric, ReaderKind
 from perfbisect.core.states import FailureKind
+from perfbisect.overruns import words_of
 from perfbisect.processes import ProcessResult
 from perfbisect.running.failures import failed
 from perfbisect.units import format_duration, format_size
@@ -56,7 +57,10 @@ def require_success(benchmark: Benchmark, result: ProcessResult, output: str) ->
         RunFailed: transient: it hung or was killed from outside; ours: there is no such program;
             permanent: it failed, which is what this revision does.
     """
-    if result.timed_out:
+    if result.overrun is not None:
+        words = words_of(result.overrun)
+        cause, advice, kind = words.cause, words.advice, words.kind
+    elif result.timed_out:
         cause = f"hung: killed after {format_duration(benchmark.timeout)}"
         advice = "see where the output stops; raise the benchmark's 'timeout' if it was not done"
         kind = FailureKind.TRANSIENT
