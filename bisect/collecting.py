@@ -23,6 +23,7 @@ from perfbisect.core.retention import Item, Kind, Limit, Removal, choose
 from perfbisect.errors import PerfbisectError, TransientError
 from perfbisect.services import Services
 from perfbisect.settings import Settings
+from perfbisect.store.run_artifacts import forget_content
 from perfbisect.units import format_size
 from perfbisect.work_orders import WorkOrders
 
@@ -46,6 +47,7 @@ def limits_of(settings: Settings) -> Mapping[Kind, Limit]:
         Kind.BUILD_CACHE: Limit(settings.keep_build_cache_size, settings.keep_build_cache_days),
         Kind.IMAGE: Limit(settings.keep_images_size, settings.keep_images_days),
         Kind.LOG: Limit(settings.keep_logs_size, settings.keep_logs_days),
+        Kind.ARTIFACT: Limit(settings.keep_artifacts_size, settings.keep_artifacts_days),
         Kind.SCRATCH: Limit(None, _SCRATCH_DAYS),
     }
 
@@ -104,6 +106,7 @@ class Collector:
                 Kind.TREE: keepsakes.trees(services, needed),
                 Kind.BUILD_CACHE: keepsakes.build_cache(services, needed),
                 Kind.LOG: keepsakes.logs(services, needed),
+                Kind.ARTIFACT: keepsakes.artifacts(session, needed),
                 Kind.IMAGE: self._images(session, needed),
             }
 
@@ -139,6 +142,12 @@ class Collector:
             return False
         return True
 
+    def _remove_artifact(self, item: Item) -> bool:
+        with self._services.database.write() as session:
+            self._services.artifacts.remove(item.handle)
+            forget_content(session, item.handle)
+        return True
+
     def _remove_path(self, item: Item) -> bool:
         remove(Path(item.handle))
         return True
@@ -155,6 +164,7 @@ _REMOVERS: Mapping[Kind, Callable[[Collector, Item], bool]] = {
     Kind.BUILD_CACHE: Collector._remove_path,
     Kind.IMAGE: Collector._remove_image,
     Kind.LOG: Collector._remove_path,
+    Kind.ARTIFACT: Collector._remove_artifact,
     Kind.SCRATCH: Collector._remove_path,
 }
 

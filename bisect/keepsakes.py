@@ -18,9 +18,11 @@ from perfbisect.core.retention import Item, Kind
 from perfbisect.core.states import BisectionState
 from perfbisect.git.source import known_source
 from perfbisect.services import Services
+from perfbisect.store.artifact_tables import RunArtifactRow
 from perfbisect.store.jobs import CONDUCTED
 from perfbisect.store.tables import (
     ArmRow,
+    BenchmarkRow,
     BisectionRow,
     BuildRow,
     CandidateRow,
@@ -163,6 +165,43 @@ def logs(services: Services, needed: OpenWork) -> list[Item]:
         _of_file(Kind.LOG, path, _OPEN if path.stem in needed.work else "")
         for path in services.settings.logs_dir.glob("*.log")
     ]
+
+
+def artifacts(session: Session, needed: OpenWork) -> list[Item]:
+    """Return the contents of files that runs left. Equal ones are one, as old as the newest run."""
+    rows = session.execute(
+        select(
+            RunArtifactRow.artifact,
+            RunArtifactRow.size,
+            RunArtifactRow.name,
+            RunRow.id,
+            RunRow.created_at,
+        )
+        .join(RunRow, RunRow.id == RunArtifactRow.run_id)
+        .where(RunArtifactRow.artifact != "")
+        .order_by(RunRow.created_at, RunRow.id)
+    )
+    also = _other_contents(session)
+    found: dict[str, Item] = {}
+    for key, size, name, run_id, created in rows:
+        before = found[key].needed if key in found else ""
+        why = _OPEN if run_id in needed.work else ""
+        if not why and key in also:
+            why = "something else has the same content"
+        told = f"{name} of run {run_id}"
+        found[key] = Item(Kind.ARTIFACT, told, size, created.timestamp(), key, why or before)
+    return list(found.values())
+
+
+def _other_contents(session: Session) -> set[str]:
+    """Return the keys of contents that are not only files of runs."""
+    keys = set(session.scalars(select(WheelRow.artifact)))
+    for files in session.scalars(select(BenchmarkRow.files)):
+        keys |= {str(key) for key in files.values()}
+    for kind in (BuildRow, RunRow):
+        logged = select(kind.log_artifact).where(kind.log_artifact.is_not(None))
+        keys |= {str(key) for key in session.scalars(logged)}
+    return keys
 
 
 def scratch(services: Services, needed: OpenWork) -> list[Item]:

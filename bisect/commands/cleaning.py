@@ -28,7 +28,7 @@ def gc(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Remove wheels, trees, caches, images and logs no longer needed.
+    """Remove wheels, trees, caches, images, logs and files of runs no longer needed.
 
     By size and age, as the settings PERFBISECT_KEEP_… say; never what an open bisection needs.
     """

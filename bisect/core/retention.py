@@ -17,6 +17,7 @@ class Kind(StrEnum):
     BUILD_CACHE = "build-cache"
     IMAGE = "image"
     LOG = "log"
+    ARTIFACT = "artifact"
     SCRATCH = "scratch"
 
 

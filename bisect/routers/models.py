@@ -283,6 +283,7 @@ class RunArtifact(Model):
     position: int = Field(description="Number of the file in its run.")
     name: str = Field(description="Path relative to where the benchmark ran.")
     size: int = Field(description="Bytes.")
+    kept: bool = Field(description="Its content is there; else it was collected.")
 
 
 class WheelView(Model):

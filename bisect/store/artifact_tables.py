@@ -18,7 +18,12 @@ class RunArtifactRow(Base):
     position: Mapped[int] = mapped_column(primary_key=True)
     #: Path relative to where the benchmark ran.
     name: Mapped[str] = mapped_column(Text)
-    #: Key in the artifact store.
+    #: Key in the artifact store; empty: its content is no longer kept.
     artifact: Mapped[str] = mapped_column(String(200), index=True)
     #: Bytes.
     size: Mapped[int] = mapped_column(BigInteger)
+
+    @property
+    def kept(self) -> bool:
+        """Whether its content is still there."""
+        return bool(self.artifact)
