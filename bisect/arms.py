@@ -93,6 +93,11 @@ def change_for(mirror: Mirror, kind: Any, sha: str) -> Change:
     return Change(kind, sha, 1 if merge else None)
 
 
+def carried_role(carried: Sequence[Change]) -> dict[str, Any]:
+    """Return the part of an arm's role that says what is carried along in it."""
+    return {"carried": [str(change) for change in carried]} if carried else {}
+
+
 def insert_arm(
     session: Session, experiment_id: str, position: int, arm: PreparedArm, benchmark_digest: str
 ) -> None:

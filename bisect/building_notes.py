@@ -88,6 +88,7 @@ def carry_along(
     columns: Sequence[Mapping[str, Any]],
     carry: Carry,
     progress: Callable[[str], None] | None = None,
+    among: str = "range",
 ) -> tuple[list[dict[str, Any]], tuple[dict[str, Any], ...]]:
     """Apply changes along an axis wherever they are needed and apply.
 
@@ -99,6 +100,7 @@ def carry_along(
         columns: of the axis' commits, by position.
         carry: what to carry.
         progress: told now and then how far it is.
+        among: what the commits are of, for messages.
 
     Returns:
         the columns with the trees that are to be built, and a note for each change.
@@ -116,7 +118,7 @@ def carry_along(
         tree, names = _carried(mirror, column, carry, counts)
         carried.append({**column, "tree": tree, "carried": names or None})
     for change in carry.changes:
-        _refuse_useless(change, counts[str(change)], len(columns))
+        _refuse_useless(change, counts[str(change)], len(columns), among)
     return carried, tuple(_carry_note(each, counts[each], len(columns)) for each in counts)
 
 
@@ -155,14 +157,14 @@ def _is_inside(mirror: Mirror, change: Change, base: str) -> bool:
     return is_ancestor(Git(mirror.path), change.ref, base)
 
 
-def _refuse_useless(change: Change, count: _Count, of: int) -> None:
+def _refuse_useless(change: Change, count: _Count, of: int, among: str) -> None:
     if count.applied:
         return
     name = "carry" if change.kind is Action.PATCH else "carry_pick"
     why = (
-        f"all {of} commits of the range have it already"
+        f"all {of} commits of the {among} have it already"
         if not count.conflicts
-        else f"it applies to none of the range's commits; it conflicts in '{count.file}'"
+        else f"it applies to none of the {among}'s commits; it conflicts in '{count.file}'"
     )
     raise BadInputError(f"{name}: {change}: {why}", field=name, value=change.ref)
 

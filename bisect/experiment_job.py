@@ -215,6 +215,8 @@ class ExperimentJob:
             "reason": end.reason if end else "",
             "code": end.code if end else "",
         }
+        if row.plan.get("carried"):
+            verdict["carried"] = list(row.plan["carried"])
         if self._minimisation is not None:
             verdict["minimal"] = summary_of(self._minimisation, self._arms, look)
         if self._pick_sets is not None:

@@ -10,10 +10,18 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from perfbisect.arms import PreparedArm, as_json, change_for, insert_arm, prepare_arm
+from perfbisect.arms import (
+    PreparedArm,
+    as_json,
+    carried_role,
+    change_for,
+    insert_arm,
+    prepare_arm,
+)
+from perfbisect.building_notes import carry_along, make_carry
 from perfbisect.companions import resolve_at
 from perfbisect.core.recipe import digest_of
-from perfbisect.core.revision import Action, Change, Revision
+from perfbisect.core.revision import Action, Change, Revision, parse_revision
 from perfbisect.core.states import BisectionState, ExperimentKind
 from perfbisect.definitions import Definitions, find_definitions, put_files, store_definitions
 from perfbisect.errors import BadInputError
@@ -165,7 +173,9 @@ def _prepare(
         fetching=services.settings.fetching,
     )
     against = request.against or ArmRequest(base=request.arms[0].base)
-    reference = replace(_arm(mirror, against, None), role={"kind": "reference"})
+    carrying = _carrying(mirror, request, against, progress)
+    reference = _arm(mirror, against, None, carrying)
+    reference = replace(reference, role={**reference.role, "kind": "reference"})
     if reference.tree is None:
         raise BadInputError(
             f"the reference '{reference.revision}' can't be applied: {_why(reference.problem)}",
@@ -183,11 +193,50 @@ def _prepare(
         "max_runs": request.max_runs,
         "max_seconds": max_seconds,
     }
+    plan: dict[str, Any] = {"carried": list(carrying.notes)} if carrying.notes else {}
     if request.minimise_reverts:
-        plan = _minimisation(mirror, request)
+        plan |= _minimisation(mirror, request)
         return _Prepared(definitions, (reference,), policy, plan, ExperimentKind.MINIMISE_REVERTS)
-    arms = tuple(_arm_or_pick_set(mirror, arm, request.with_prerequisites) for arm in request.arms)
-    return _Prepared(definitions, (reference, *arms), policy, {}, ExperimentKind.TRY)
+    arms = tuple(
+        _arm_or_pick_set(mirror, arm, request.with_prerequisites, carrying) for arm in request.arms
+    )
+    return _Prepared(definitions, (reference, *arms), policy, plan, ExperimentKind.TRY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Carrying:
+    """What an experiment carries along."""
+
+    #: Base commit -> changes that it needs and takes.
+    changes: Mapping[str, tuple[Change, ...]]
+    patches: Mapping[str, bytes]
+    notes: tuple[str, ...]
+
+
+def _carrying(
+    mirror: Mirror, request: ExperimentRequest, against: ArmRequest, progress: Progress | None
+) -> _Carrying:
+    """Apply what is carried along to the bases of all arms."""
+    carry = make_carry(mirror, request.carry_pick, request.carry)
+    if carry.changes and request.with_prerequisites:
+        raise BadInputError(
+            "with_prerequisites looks for what a pick needs on the commit as it is: nothing can "
+            "be carried along",
+            field="with_prerequisites",
+            value=True,
+        )
+    found = [mirror.resolve(each.base, "base") for each in (against, *request.arms)]
+    trees = {commit.sha: commit.tree for commit in found}
+    columns = [{"sha": sha, "tree": tree} for sha, tree in trees.items()]
+    carried, notes = carry_along(mirror, columns, carry, progress, among="experiment")
+    return _Carrying(
+        {
+            sha: parse_revision(" ".join([sha, *(column.get("carried") or ())])).changes
+            for sha, column in ((str(each["sha"]), each) for each in carried)
+        },
+        carry.patches,
+        tuple(str(each["note"]) for each in notes),
+    )
 
 
 def _minimisation(mirror: Mirror, request: ExperimentRequest) -> dict[str, Any]:
@@ -205,11 +254,16 @@ def _minimisation(mirror: Mirror, request: ExperimentRequest) -> dict[str, Any]:
     return {"base": base.sha, "suspects": [commit.sha for commit in newest_first]}
 
 
-def _arm(mirror: Mirror, wanted: ArmRequest, against: int | None) -> PreparedArm:
+def _arm(
+    mirror: Mirror, wanted: ArmRequest, against: int | None, carrying: _Carrying
+) -> PreparedArm:
     patches = {f"patch-{number}.diff": text.encode() for number, text in enumerate(wanted.patch, 1)}
+    base = mirror.resolve(wanted.base, "base").sha
+    carried = carrying.changes[base]
     revision = Revision(
-        mirror.resolve(wanted.base, "base").sha,
+        base,
         (
+            *carried,
             *(_change(mirror, Action.REVERT, ref) for ref in wanted.revert),
             *(_change(mirror, Action.PICK, ref) for ref in wanted.pick),
             *(Change(Action.PATCH, name) for name in patches),
@@ -221,8 +275,8 @@ def _arm(mirror: Mirror, wanted: ArmRequest, against: int | None) -> PreparedArm
         revision,
         against=against,
         env=wanted.env,
-        role={"kind": "arm"},
-        patches=patches,
+        role={"kind": "arm", **carried_role(carried)},
+        patches={**carrying.patches, **patches},
     )
 
 
@@ -240,9 +294,11 @@ def _name(wanted: ArmRequest) -> str:
     return ", ".join(words)
 
 
-def _arm_or_pick_set(mirror: Mirror, wanted: ArmRequest, with_prerequisites: bool) -> PreparedArm:
+def _arm_or_pick_set(
+    mirror: Mirror, wanted: ArmRequest, with_prerequisites: bool, carrying: _Carrying
+) -> PreparedArm:
     """Return the arm; where its one pick conflicts, with the smallest set that makes it apply."""
-    arm = _arm(mirror, wanted, 0)
+    arm = _arm(mirror, wanted, 0, carrying)
     if not with_prerequisites:
         return arm
     conflicts = arm.problem is not None and arm.problem["kind"] == "conflict"

@@ -13,13 +13,14 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from perfbisect.arms import change_for, insert_arm, prepare_arm
+from perfbisect.arms import carried_role, change_for, insert_arm, prepare_arm
+from perfbisect.building_notes import named_patches
 from perfbisect.core.comparison import Comparison, Difference
 from perfbisect.core.experiment import ExperimentFacts, comparisons_of, is_decided
 from perfbisect.core.facts import Action, Finish
 from perfbisect.core.minimise import Answer, Ask, Found, Subset, next_question
 from perfbisect.core.revision import Action as ChangeAction
-from perfbisect.core.revision import Revision
+from perfbisect.core.revision import parse_revision
 from perfbisect.core.states import Outcome
 from perfbisect.history import Mirror
 from perfbisect.jobs import Look
@@ -41,9 +42,13 @@ class Minimisation:
         self._min_effect = float(row.policy["min_effect"])
         #: Commits in the order in which they are reverted: newest first.
         self.suspects: list[str] = list(row.plan["suspects"])
-        self._base = str(row.plan["base"])
+        self._patches = named_patches(row.request.get("carry") or ())
         with services.database.read() as session:
             url = session.get_one(RepositoryRow, row.repository_id).url
+            reference = session.get_one(ArmRow, (row.id, 0))
+        #: Arm 0: the base, and what is carried along.
+        self._reference = parse_revision(reference.revision)
+        self._carried = carried_role(self._reference.changes)
         self._mirror = Mirror(mirror_path(services, url))
 
     def step(self, arms: Sequence[ArmRow], look: Look) -> Ask | Found:
@@ -113,9 +118,10 @@ class Minimisation:
         arm = prepare_arm(
             self._mirror,
             "revert " + ", ".join(sha[:10] for sha in chosen),
-            Revision(self._base).then(*changes),
+            self._reference.then(*changes),
             against=0,
-            role={"kind": "revert", "subset": list(step.subset)},
+            role={"kind": "revert", "subset": list(step.subset), **self._carried},
+            patches=self._patches,
         )
         with self._services.database.write() as session:
             count = session.scalar(

@@ -255,6 +255,15 @@ class _Measuring(BaseModel):
         default=False,
         description="Find the smallest subset of the first arm's reverts that restores the value.",
     )
+    carry: tuple[Annotated[str, Field(min_length=1, max_length=1_000_000)], ...] = Field(
+        default=(),
+        max_length=20,
+        description="Patches (their text) that are carried along: applied, before an arm's own "
+        "changes, to every base that does not have them and to which they apply.",
+    )
+    carry_pick: tuple[Text, ...] = Field(
+        default=(), max_length=20, description="Commits that are carried along in the same way."
+    )
     with_prerequisites: bool = Field(
         default=False,
         description="Where a pick conflicts, find the smallest set of earlier commits with which "

@@ -21,7 +21,7 @@ from perfbisect.packages import GRACE, Published, as_of, dating_options
 from perfbisect.ports import BuildRequest, CompanionSource, RunRequest
 from perfbisect.processes import kill_leftovers
 from perfbisect.services import Services
-from perfbisect.store.carried import carried_at
+from perfbisect.store.carried import carried_at, carried_in_experiment
 from perfbisect.store.database import new_id
 from perfbisect.store.tables import (
     BenchmarkRow,
@@ -86,11 +86,10 @@ class WorkOrders:
         )
 
     def _carried(self, row: BisectionRow | ExperimentRow, tree: str) -> tuple[str, ...]:
-        """Return what a tree of the axis has on top of its commit."""
-        if not isinstance(row, BisectionRow):
-            return ()
+        """Return what is carried along in a tree of the axis or of an arm."""
+        read = carried_at if isinstance(row, BisectionRow) else carried_in_experiment
         with self._services.database.read() as session:
-            return tuple(carried_at(session, row.id, tree))
+            return tuple(read(session, row.id, tree))
 
     def run_request(
         self,

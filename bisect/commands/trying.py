@@ -102,6 +102,8 @@ def try_(
     with_prerequisites: Annotated[
         bool, typer.Option(help="Where --pick conflicts, find the commits it needs before it.")
     ] = False,
+    carry: options.Carry = None,
+    carry_pick: options.CarryPick = None,
     min_effect: options.MinEffect = "3%",
     max_runs: options.MaxRuns = None,
     max_time: options.MaxTime = None,
@@ -140,6 +142,8 @@ def try_(
         max_time=max_time,
         minimise_reverts=minimise_reverts,
         with_prerequisites=with_prerequisites,
+        carry=options.read_patches(carry, "--carry"),
+        carry_pick=tuple(carry_pick or ()),
     )
     with open_services(settings) as services:
         verdict = experiment(services, request, base_dir=Path.cwd())

@@ -43,6 +43,7 @@ def experiment_lines(verdict: Verdict) -> list[str]:
     error = verdict.get("error") or {}
     lines += [f"  | {printable(line)}" for line in error.get("lines") or ()]
     lines += [f"  {line}" for line in (*minimal_lines(verdict), *pick_set_lines(verdict))]
+    lines += [f"  {printable(note)}" for note in verdict.get("carried") or ()]
     lines.append(f"Cost: {cost_line(verdict)}")
     return lines
 

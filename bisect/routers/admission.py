@@ -99,7 +99,7 @@ def check_names(services: Services, request: BisectionRequest | ExperimentReques
     settings = services.settings
     if isinstance(request, BisectionRequest):
         _check_package(services, request)
-        _check_carried(services, request)
+    _check_carried(services, request)
     known = request.repository is None
     if request.repository is not None:
         with services.database.read() as session:
@@ -128,7 +128,7 @@ def check_names(services: Services, request: BisectionRequest | ExperimentReques
             )
 
 
-def _check_carried(services: Services, request: BisectionRequest) -> None:
+def _check_carried(services: Services, request: BisectionRequest | ExperimentRequest) -> None:
     """Refuse patches where inline definitions are off: they are code of the requester's own."""
     if request.carry and not services.settings.allow_inline:
         raise BadInputError(

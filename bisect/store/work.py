@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from perfbisect.core.facts import Run
 from perfbisect.core.states import WorkState
 from perfbisect.ports import BuildSuccess, Failure, RunSuccess
-from perfbisect.store.carried import carried_at
+from perfbisect.store.carried import carried_at, carried_in_experiment
 from perfbisect.store.database import new_id, now, owner_is_dead
 from perfbisect.store.jobs import JobRef
 from perfbisect.store.tables import BuildRow, HostRow, PointRow, RunRow, WheelRow
@@ -159,9 +159,11 @@ def finish_run(
 
 def _told(session: Session, row: RunRow, wheel: WheelRow, result: RunSuccess) -> dict[str, Any]:
     """Return a point's environment; it says what its wheel has on top of the commit."""
-    if row.bisection_id is None:
-        return result.environment
-    carried = carried_at(session, row.bisection_id, wheel.tree)
+    carried: list[str] = []
+    if row.bisection_id is not None:
+        carried = carried_at(session, row.bisection_id, wheel.tree)
+    elif row.experiment_id is not None:
+        carried = carried_in_experiment(session, row.experiment_id, wheel.tree)
     return {**result.environment, "carried": carried} if carried else result.environment
 
 

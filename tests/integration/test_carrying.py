@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers.conducting import make_conductor, open_services
 from tests.helpers.repositories import Workshop
 
 from perfbisect.core.recipe import Recipe, RecipeKind
+from perfbisect.core.revision import patch_name
 from perfbisect.core.states import FailureKind
 from perfbisect.errors import BadInputError
+from perfbisect.experiments import submit_experiment
 from perfbisect.ports import BuildRequest, Failure
-from perfbisect.request_models import BisectionRequest
+from perfbisect.report import experiment_lines
+from perfbisect.request_models import ArmRequest, BisectionRequest, ExperimentRequest
 from perfbisect.services import Services
-from perfbisect.store.tables import BisectionRow, BuildRow, CandidateRow, PointRow
+from perfbisect.store.tables import (
+    ArmRow,
+    BisectionRow,
+    BuildRow,
+    CandidateRow,
+    ExperimentRow,
+    PointRow,
+)
 from perfbisect.submission import submit
 from perfbisect.testing import ScriptedBuilder, ScriptedRunner
 
@@ -268,3 +280,137 @@ def test_options_that_a_tree_can_not_have_are_refused_at_once(
     assert caught.value.field == "tensorrt"
     assert "removed in TensorFlow 2.18" in caught.value.message
     assert shas(eras)[8][:10] in caught.value.message
+
+
+def experiment(
+    services: Services, workshop: Workshop, tmp_path: Path, **options: object
+) -> dict[str, Any]:
+    """Conduct an experiment in which commits 3 to 8 build only with the fix; return its verdict."""
+    listed = shas(workshop)
+    values = {
+        "repository": str(workshop.path),
+        "recipe": "scripted",
+        "benchmark": "scripted",
+        **options,
+    }
+    submitted = submit_experiment(
+        services,
+        ExperimentRequest.model_validate(values),
+        requested_by="tester",
+        origin="command line",
+        base_dir=tmp_path,
+        allow_local=True,
+    )
+
+    def fails(asked: BuildRequest) -> Failure | None:
+        needs = BREAKS <= listed.index(asked.commit) < FIXES
+        return Failure(FailureKind.PERMANENT, "gone.h") if needs and not asked.carried else None
+
+    runner = ScriptedRunner(lambda sha: 9000.0 if listed.index(sha) < SLOWS else 4000.0, noise=0.01)
+    conductor = make_conductor(services, ScriptedBuilder(fails), runner, tmp_path)
+    conductor.conduct_until_finished(submitted.id)
+    conductor.stop()
+    with services.database.read() as session:
+        verdict = session.get_one(ExperimentRow, submitted.id).verdict
+    assert verdict is not None
+    return verdict
+
+
+def test_an_experiment_carries_a_fix_to_the_bases_that_need_it(
+    services: Services, workshop: Workshop, tmp_path: Path
+) -> None:
+    """Of three bases the broken two get the fix, and their points say so; the good one is as is."""
+    listed = shas(workshop)
+    bases = (listed[0], listed[4], listed[SLOWS + 1])
+    verdict = experiment(
+        services,
+        workshop,
+        tmp_path,
+        arms=[{"base": base} for base in bases[1:]],
+        against={"base": bases[0]},
+        carry_pick=[listed[FIXES]],
+    )
+    fix = f"pick {listed[FIXES]}"
+    assert [arm["revision"] for arm in verdict["arms"]] == [
+        bases[0],
+        f"{bases[1]} {fix}",
+        f"{bases[2]} {fix}",
+    ]
+    assert [arm["difference"] for arm in verdict["arms"]] == [None, "alike", "worse"]
+    assert len(verdict["carried"]) == 1
+    assert verdict["carried"][0].startswith(f"{fix}: carried at 2 of 3 commits")
+    assert any("carried at 2 of 3 commits" in line for line in experiment_lines(verdict))
+    with services.database.read() as session:
+        points = session.query(PointRow).all()
+    assert {
+        (point.commit_sha, tuple(point.environment.get("carried", ()))) for point in points
+    } == {
+        (bases[0], ()),
+        (bases[1], (fix,)),
+        (bases[2], (fix,)),
+    }
+
+
+def test_a_minimal_set_of_reverts_is_looked_for_with_the_fix(
+    services: Services, workshop: Workshop, tmp_path: Path
+) -> None:
+    """Every subset that is tried carries the patch, before its own reverts."""
+    workshop.switch("side", shas(workshop)[4])
+    for number in (1, 2):
+        workshop.commit(f"suspect {number}", {f"src/extra{number}": "1\n"})
+    head, first = workshop.head, workshop.git("rev-parse", "HEAD~1")
+    workshop.switch("master")
+    listed = shas(workshop)
+    patch = workshop.git("show", "--format=", listed[FIXES], "--", "src/kernel.cc") + "\n"
+    submitted = submit_experiment(
+        services,
+        ExperimentRequest(
+            repository=str(workshop.path),
+            recipe="scripted",
+            benchmark="scripted",
+            arms=(ArmRequest(base=head, revert=(head, first)),),
+            carry=(patch,),
+            minimise_reverts=True,
+            max_runs=12,
+        ),
+        requested_by="tester",
+        origin="command line",
+        base_dir=tmp_path,
+        allow_local=True,
+    )
+    built: list[tuple[str, ...]] = []
+
+    def fails(asked: BuildRequest) -> None:
+        built.append(asked.carried)
+
+    runner = ScriptedRunner(lambda sha: 9000.0, noise=0.01)
+    conductor = make_conductor(services, ScriptedBuilder(fails), runner, tmp_path)
+    conductor.conduct_until_finished(submitted.id)
+    conductor.stop()
+    with services.database.read() as session:
+        arms = session.query(ArmRow).order_by(ArmRow.position).all()
+    assert len(arms) > 1
+    assert all(
+        f"patch {patch_name(patch)}" in arm.revision.partition(" revert ")[0] for arm in arms
+    )
+    assert built
+    assert set(built) == {(f"patch {patch_name(patch)}",)}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"carry": ["nonsense"]}, "carry"),
+        ({"carry_pick": ["{fixes}"], "arms": [{"base": "{last}"}]}, "have it already"),
+        ({"carry_pick": ["{fixes}"], "with_prerequisites": True}, "nothing can be carried along"),
+    ],
+)
+def test_what_an_experiment_cannot_carry_is_refused(
+    services: Services, workshop: Workshop, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    """A patch that is none, a fix that all bases have, and prerequisites beside it, by name."""
+    listed = shas(workshop)
+    text = json.dumps({"arms": [{"base": listed[4], "pick": [listed[FIXES]]}], **options})
+    text = text.replace("{fixes}", listed[FIXES]).replace("{last}", listed[-1])
+    with pytest.raises(BadInputError, match=said):
+        experiment(services, workshop, tmp_path, **json.loads(text))
