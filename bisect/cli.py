@@ -21,6 +21,7 @@ from perfbisect.commands import (
     cleaning,
     database,
     demonstrate,
+    hosts,
     machine,
     nightly,
     remote,
@@ -89,6 +90,7 @@ app.command("fetch-archives")(archiving.fetch_archives)
 app.command("gc")(cleaning.gc)
 app.add_typer(database.app, name="db")
 app.add_typer(tokens.app, name="token")
+app.add_typer(hosts.app, name="host")
 app.add_typer(nightly.app, name="nightly")
 
 

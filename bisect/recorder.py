@@ -8,6 +8,7 @@ from perfbisect import report
 from perfbisect.core.facts import Finish
 from perfbisect.core.states import FailureKind, Outcome
 from perfbisect.errors import TransientError
+from perfbisect.host_watch import HostWatch
 from perfbisect.jobs import Job, Look
 from perfbisect.ports import BuildDone, BuildSuccess, Failure, RunDone, RunSuccess
 from perfbisect.services import Services
@@ -32,6 +33,7 @@ class Recorder:
         self._services = services
         self._database = services.database
         self._artifacts = services.artifacts
+        self._hosts = HostWatch(services.database)
 
     def build(self, news: BuildDone) -> None:
         """Record how a build ended; its wheel is stored before anything refers to it."""
@@ -90,6 +92,7 @@ class Recorder:
             job = asked_by(row)
             assert job is not None
             bisections.add_event(session, job, "run_finished", data)
+        self._hosts.look(run.host)
 
     def _put_all(self, success: RunSuccess) -> list[dict[str, Any]]:
         """Store the files that a run left, before anything refers to them."""

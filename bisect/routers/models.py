@@ -320,6 +320,28 @@ class HostNoise(Model):
     outliers: float = Field(description="Share of runs further than five scales off.")
 
 
+class HostHealth(Model):
+    """How a host is, by repeats of the same wheels; and whether it may measure."""
+
+    #: 0 to 100; null: too few repeats to tell.
+    score: int | None
+    #: By how much its values moved, relative, and the standard error of that.
+    drift: float | None
+    error: float | None
+    #: Noise of late over noise before.
+    noise: float | None
+    #: Share of its latest runs that were rejected.
+    rejected: float | None
+    #: Late repeats that were compared.
+    repeats: int | None
+    judged_at: datetime | None
+    #: Since when it measures nothing more; null: it does.
+    out_since: datetime | None
+    out_by: str | None
+    #: Why it is out; empty: it is not.
+    reason: str
+
+
 class HostView(Model):
     """A machine that runs benchmarks."""
 
@@ -331,6 +353,8 @@ class HostView(Model):
     rejected: int
     running: RunningRun | None
     noise: list[HostNoise] = []
+    #: Null: not looked at yet.
+    health: HostHealth | None = None
 
 
 class RepositoryView(Model):

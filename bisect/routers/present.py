@@ -11,6 +11,8 @@ from perfbisect import report
 from perfbisect.core.states import BisectionState
 from perfbisect.routers import models
 from perfbisect.store.catalogue import HostStatus, NamedPoint, NamedWheel, list_hosts
+from perfbisect.store.host_health import health_of_hosts
+from perfbisect.store.host_tables import HostHealthRow
 from perfbisect.store.noise import Noise, host_noise
 from perfbisect.store.queries import Axis, Listing
 from perfbisect.store.tables import BisectionRow, BuildRow, PointRow
@@ -177,15 +179,21 @@ def wheel_of(named: NamedWheel) -> models.WheelView:
 
 def hosts_of(session: Session) -> list[models.HostView]:
     """Return all hosts with what they do now and how noisy they are."""
-    noise = host_noise(session)
+    noise, health = host_noise(session), health_of_hosts(session)
     return [
-        host_of(status, [each for each in noise if each.host == status.row.name])
+        host_of(
+            status,
+            [each for each in noise if each.host == status.row.name],
+            health.get(status.row.name),
+        )
         for status in list_hosts(session)
     ]
 
 
-def host_of(status: HostStatus, noise: Sequence[Noise] = ()) -> models.HostView:
-    """Return a host with what it does now and how noisy it is."""
+def host_of(
+    status: HostStatus, noise: Sequence[Noise] = (), health: HostHealthRow | None = None
+) -> models.HostView:
+    """Return a host with what it does now, how noisy it is and how it is judged."""
     run = status.running
     return models.HostView(
         name=status.row.name,
@@ -205,4 +213,21 @@ def host_of(status: HostStatus, noise: Sequence[Noise] = ()) -> models.HostView:
             else None
         ),
         noise=[models.HostNoise.model_validate(each) for each in noise],
+        health=_health_of(health) if health is not None else None,
+    )
+
+
+def _health_of(row: HostHealthRow) -> models.HostHealth:
+    told = row.health or {}
+    return models.HostHealth(
+        score=told.get("score"),
+        drift=told.get("drift"),
+        error=told.get("error"),
+        noise=told.get("noise"),
+        rejected=told.get("rejected"),
+        repeats=told.get("repeats"),
+        judged_at=row.judged_at,
+        out_since=row.out_since,
+        out_by=row.out_by,
+        reason=row.reason,
     )
