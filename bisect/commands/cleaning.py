@@ -28,9 +28,10 @@ def gc(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Remove wheels, trees, caches, images, logs and files of runs no longer needed.
+    """Remove wheels, trees, caches, logs, … no longer needed.
 
-    By size and age, as the settings PERFBISECT_KEEP_… say; never what an open bisection needs.
+    Also toolchains' images, and files that runs left. By size and age, as the settings
+    PERFBISECT_KEEP_… say; never what an open bisection needs.
     """
     # Docker's client takes long to import; other commands must not wait for it.
     from perfbisect.collecting import Collector
