@@ -24,6 +24,7 @@ from perfbisect.services import Services
 from perfbisect.store import bisections, work
 from perfbisect.store.database import process_owner
 from perfbisect.store.jobs import JobRef, load_row
+from perfbisect.sweeping import left_behind
 from perfbisect.work_orders import WorkOrders
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Conductor:
         #: By id of the build or run.
         self._in_flight: dict[str, _Flight] = {}
         self._prepared = False
+        self._swept = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -180,6 +182,7 @@ class Conductor:
 
     def _round(self) -> None:
         self._prepare()
+        self._sweep()
         self._wait_for_news()
         self._recover()
         self._adopt()
@@ -191,6 +194,15 @@ class Conductor:
         """Return what jobs are sorted by: the first one gets what is free."""
         item = self._active[ref]
         return -item.priority, item.looked_at
+
+    def _sweep(self) -> None:
+        """Once: clean up after processes that were killed after their work had ended."""
+        if self._swept:
+            return
+        for work_id in left_behind(self._services):
+            log.info("cleaning up after %s", work_id)
+            self._orders.clean_lost(work_id)
+        self._swept = True
 
     # ------------------------------------------------------------------ what came back
 
