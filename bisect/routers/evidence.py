@@ -19,7 +19,7 @@ from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditiona
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, NumberAfter, Opened
 from perfbisect.routers.kept import Kept, Texts
 from perfbisect.store import queries
-from perfbisect.store.catalogue import EXPORT_BATCH
+from perfbisect.store.exports import export_axis_points
 from perfbisect.store.page_queries import identity_of, version_of
 
 router = APIRouter(prefix="/bisections/{bisection_id}", tags=["evidence"])
@@ -57,12 +57,14 @@ def list_axis_points(
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Response:
-    """Return every point that speaks for the axis, whoever measured it, oldest first."""
+    """Return every point that speaks for the axis, whoever measured it, oldest first.
+
+    As CSV and NDJSON, in order of the axis.
+    """
     if format != "json":
-        with services.database.read() as session:
-            queries.get_bisection(session, bisection_id)
-        batches = _batches(services, bisection_id)
-        return export_response(batches, format, f"bisection-{bisection_id}-points")
+        axis, batches = export_axis_points(services.database, bisection_id)
+        exported = ([present.exported_point(each, axis) for each in batch] for batch in batches)
+        return export_response(exported, format, f"bisection-{bisection_id}-points")
     with services.database.read() as session:
         row = queries.get_bisection(session, bisection_id).row
         axis = queries.axis_of(session, bisection_id)
@@ -73,21 +75,6 @@ def list_axis_points(
         next=points[-1].id if more else None,
     )
     return JSONResponse(page.model_dump(mode="json"))
-
-
-def _batches(services: Opened, bisection_id: str) -> Iterator[list[models.AxisPoint]]:
-    """Yield all points in batches: memory does not grow with their number."""
-    with services.database.read() as session:
-        row = queries.get_bisection(session, bisection_id).row
-        axis = queries.axis_of(session, bisection_id)
-    after: str | None = None
-    while True:
-        with services.database.read() as session:
-            rows = queries.axis_points(session, row, after=after, limit=EXPORT_BATCH)
-        if not rows:
-            return
-        after = rows[-1].id
-        yield [present.axis_point_of(each, axis) for each in rows]
 
 
 def export_response(

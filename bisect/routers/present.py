@@ -14,6 +14,7 @@ from perfbisect.store.catalogue import HostStatus, NamedPoint, NamedWheel, list_
 from perfbisect.store.host_health import health_of_hosts
 from perfbisect.store.host_tables import HostHealthRow
 from perfbisect.store.noise import Noise, host_noise
+from perfbisect.store.page_queries import AnyRow
 from perfbisect.store.queries import Axis, Listing
 from perfbisect.store.tables import BisectionRow, BuildRow, PointRow
 
@@ -107,6 +108,17 @@ def summary_of(listing: Listing) -> models.Summary:
 
 def axis_point_of(row: PointRow, axis: Axis) -> models.AxisPoint:
     """Return a point with its position."""
+    return _axis_point(row, axis, row.environment.get("carried"))
+
+
+def exported_point(row: AnyRow, axis: Axis) -> models.AxisPoint:
+    """Return a point with its position, of the columns that ``exports`` reads."""
+    return _axis_point(row, axis, row.carried)
+
+
+def _axis_point(
+    row: PointRow | AnyRow, axis: Axis, carried: Sequence[Any] | None
+) -> models.AxisPoint:
     return models.AxisPoint(
         id=row.id,
         position=axis.position_of_tree.get(row.tree, 0),
@@ -122,7 +134,7 @@ def axis_point_of(row: PointRow, axis: Axis) -> models.AxisPoint:
         bisection_id=row.bisection_id,
         experiment_id=row.experiment_id,
         wheel_id=row.wheel_id,
-        carried=[str(change) for change in row.environment.get("carried") or ()],
+        carried=[str(change) for change in carried or ()],
     )
 
 

@@ -164,7 +164,7 @@ def count_axis_points(session: Session, row: BisectionRow) -> dict[str, PointCou
     """Return how many points each tree of an axis has, whoever measured them."""
     query = (
         select(PointRow.tree, func.count())
-        .where(_speaks_for(row), PointRow.tree.in_(axis_trees(row.id)))
+        .where(speaks_for(row), PointRow.tree.in_(axis_trees(row.id)))
         .group_by(PointRow.tree)
     )
     # Apart, so that both are read from indices alone: there may be many points, and few rejected.
@@ -187,14 +187,15 @@ def axis_values(
     wanted = PointRow.tree.in_(axis_trees(row.id) if trees is None else trees)
     query = (
         select(PointRow.tree, PointRow.value, PointRow.host, PointRow.purpose, PointRow.rejected)
-        .where(_speaks_for(row), wanted)
+        .where(speaks_for(row), wanted)
         .order_by(PointRow.id)
         .limit(limit)
     )
     return session.execute(query).all()
 
 
-def _speaks_for(row: BisectionRow) -> ColumnElement[bool]:
+def speaks_for(row: BisectionRow) -> ColumnElement[bool]:
+    """Return what makes a point one of a bisection's benchmark and recipe, whoever measured it."""
     made = PointRow.recipe_digest == row.recipe_digest
     if row.companions is None:
         return and_(PointRow.benchmark_digest == row.benchmark_digest, made)
@@ -218,7 +219,7 @@ def axis_points(
     query = (
         select(PointRow)
         .where(
-            _speaks_for(row),
+            speaks_for(row),
             PointRow.tree.in_(axis_trees(row.id)) if tree is None else PointRow.tree == tree,
         )
         .order_by(PointRow.id)
