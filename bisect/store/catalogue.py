@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Select, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, and_, func, or_, select, union_all
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from perfbisect.core.states import WorkState
 from perfbisect.store.database import Database
@@ -25,6 +27,8 @@ from perfbisect.store.tables import (
     WheelRow,
 )
 
+#: The beginning of a commit's name.
+_PART_OF_NAME = re.compile(r"[0-9a-f]+")
 #: Rows fetched at a time while a table is exported.
 EXPORT_BATCH = 1000
 
@@ -44,30 +48,48 @@ class PointFilter:
     until: datetime | None = None
 
 
-def _points(wanted: PointFilter) -> Select[PointRow, str]:
-    query = select(PointRow, func.coalesce(BenchmarkRow.name, "")).join(
-        BenchmarkRow, BenchmarkRow.digest == PointRow.benchmark_digest, isouter=True
-    )
-    if wanted.benchmark:
-        query = query.where(
-            or_(
-                PointRow.benchmark_digest == wanted.benchmark,
-                BenchmarkRow.name == wanted.benchmark,
-            )
-        )
+def _conditions(wanted: PointFilter) -> list[ColumnElement[bool]]:
+    """Return what points must fulfil, besides being of a benchmark."""
+    found: list[ColumnElement[bool]] = []
     if wanted.host:
-        query = query.where(PointRow.host == wanted.host)
+        found.append(PointRow.host == wanted.host)
     if wanted.commit:
-        query = query.where(PointRow.commit_sha.startswith(wanted.commit, autoescape=True))
+        found.append(begins_with(PointRow.commit_sha, wanted.commit))
     if wanted.bisection:
-        query = query.where(PointRow.bisection_id == wanted.bisection)
+        found.append(PointRow.bisection_id == wanted.bisection)
     if wanted.rejected is not None:
-        query = query.where(PointRow.rejected != "" if wanted.rejected else PointRow.rejected == "")
+        found.append(PointRow.rejected != "" if wanted.rejected else PointRow.rejected == "")
     if wanted.since is not None:
-        query = query.where(PointRow.measured_at >= wanted.since)
+        found.append(PointRow.measured_at >= wanted.since)
     if wanted.until is not None:
-        query = query.where(PointRow.measured_at < wanted.until)
-    return query
+        found.append(PointRow.measured_at < wanted.until)
+    return found
+
+
+def begins_with(column: InstrumentedAttribute[str], start: str) -> ColumnElement[bool]:
+    """Return the condition that a commit's name, or a version, begins so.
+
+    A pattern alone finds no index: where it is part of a commit's name, neither database knows
+    that its bounds, which are added here, are bounds.
+    """
+    pattern = column.startswith(start, autoescape=True)
+    if not _PART_OF_NAME.fullmatch(start):
+        return pattern
+    # Behind every letter and digit, by any collation.
+    return and_(pattern, column >= start, column <= f"{start}zz")
+
+
+def _newest(wanted: PointFilter, digests: Sequence[str], before: str | None, limit: int) -> Any:
+    """Return the query of the ids of the newest points, of any benchmark or of some."""
+    conditions = _conditions(wanted)
+    if before is not None:
+        conditions.append(PointRow.id < before)
+    query = select(PointRow.id).where(*conditions).order_by(PointRow.id.desc()).limit(limit)
+    if not wanted.benchmark:
+        return query
+    # One by one: an index has the points of each benchmark in their order, not those of several.
+    each = [query.where(PointRow.benchmark_digest == digest).subquery() for digest in digests]
+    return union_all(*(select(one.c.id) for one in each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +104,25 @@ def list_points(
     session: Session, wanted: PointFilter, *, before: str | None, limit: int
 ) -> tuple[list[NamedPoint], bool]:
     """Return the newest points with an id below ``before``, and whether there are more."""
-    query = _points(wanted).order_by(PointRow.id.desc()).limit(limit + 1)
-    if before is not None:
-        query = query.where(PointRow.id < before)
+    digests = _digests(session, wanted.benchmark) if wanted.benchmark else []
+    if wanted.benchmark and not digests:
+        return [], False
+    ids = session.scalars(_newest(wanted, digests, before, limit + 1)).all()
+    ids = sorted(ids, reverse=True)[: limit + 1]
+    query = (
+        select(PointRow, func.coalesce(BenchmarkRow.name, ""))
+        .join(BenchmarkRow, BenchmarkRow.digest == PointRow.benchmark_digest, isouter=True)
+        .where(PointRow.id.in_(ids))
+        .order_by(PointRow.id.desc())
+    )
     rows = [NamedPoint(*row) for row in session.execute(query)]
     return cut(rows, limit)
+
+
+def _digests(session: Session, name_or_digest: str) -> list[str]:
+    """Return the digests of the benchmarks of this name, or with this digest."""
+    named = or_(BenchmarkRow.digest == name_or_digest, BenchmarkRow.name == name_or_digest)
+    return list(session.scalars(select(BenchmarkRow.digest).where(named)))
 
 
 def export_points(database: Database, wanted: PointFilter) -> Iterator[list[NamedPoint]]:
@@ -148,14 +184,11 @@ class HostStatus:
 
 def list_hosts(session: Session) -> list[HostStatus]:
     """Return all hosts by name."""
-    counted = session.execute(
-        select(
-            PointRow.host,
-            func.count(),
-            func.count().filter(PointRow.rejected != ""),
-        ).group_by(PointRow.host)
-    )
-    points = {host: (total, rejected) for host, total, rejected in counted}
+    counts = select(PointRow.host, func.count()).group_by(PointRow.host)
+    # Apart, so that both are read from indices alone: there may be many points, and few rejected.
+    few = session.execute(counts.where(PointRow.rejected != ""))
+    rejected = {host: count for host, count in few}  # noqa: C416 - rows are no pairs to mypy
+    points = {host: (count, rejected.get(host, 0)) for host, count in session.execute(counts)}
     running = {
         row.host: row
         for row in session.scalars(select(RunRow).where(RunRow.state == WorkState.RUNNING))
@@ -189,7 +222,7 @@ def list_wheels(
         .limit(limit + 1)
     )
     if commit:
-        query = query.where(WheelRow.commit_sha.startswith(commit, autoescape=True))
+        query = query.where(begins_with(WheelRow.commit_sha, commit))
     if recipe:
         query = query.where(or_(RecipeRow.name == recipe, WheelRow.recipe_digest == recipe))
     if before is not None:

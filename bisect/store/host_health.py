@@ -72,7 +72,8 @@ def _points(session: Session, row: HostHealthRow) -> Sequence[_Point]:
             PointRow.host == row.host,
             PointRow.measured_at >= max(since, row.back_at or since),
         )
-        .order_by(PointRow.measured_at.desc())
+        # Ids are made in the order of time, and their index leads to the newest.
+        .order_by(PointRow.id.desc())
         .limit(MOST_POINTS)
     )
     return session.execute(query).all()

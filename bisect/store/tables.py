@@ -390,7 +390,9 @@ class PointRow(Base):
     __table_args__ = (
         Index("ix_points_benchmark_digest_tree", "benchmark_digest", "tree"),
         Index("ix_points_bisection_id_measured_at", "bisection_id", "measured_at"),
-        Index("ix_points_host_measured_at", "host", "measured_at"),
+        # Lists of points are in the order of ids, the newest first.
+        Index("ix_points_host_id", "host", "id"),
+        Index("ix_points_benchmark_digest_id", "benchmark_digest", "id"),
         # Charts count the points of every tree of an axis.
         Index("ix_points_axis", "benchmark_digest", "recipe_digest", "tree"),
         Index(

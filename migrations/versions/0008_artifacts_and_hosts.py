@@ -31,12 +31,14 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["host"], ["hosts.name"], name="fk_host_health_host"),
         sa.PrimaryKeyConstraint("host", name="pk_host_health"),
     )
-    op.create_index("ix_points_host_measured_at", "points", ["host", "measured_at"])
+    op.create_index("ix_points_host_id", "points", ["host", "id"])
+    op.create_index("ix_points_benchmark_digest_id", "points", ["benchmark_digest", "id"])
 
 
 def downgrade() -> None:
     """Undo."""
-    op.drop_index("ix_points_host_measured_at", table_name="points")
+    op.drop_index("ix_points_benchmark_digest_id", table_name="points")
+    op.drop_index("ix_points_host_id", table_name="points")
     op.drop_table("host_health")
     for table in ("runs", "builds"):
         with op.batch_alter_table(table, schema=None) as batch_op:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import inspect, select, text
+from sqlalchemy import inspect, select
 from tests.helpers.alerting import scene
+from tests.helpers.postgresql import Server, server
 
 from perfbisect.alerting.desk import Desk
 from perfbisect.alerts import raise_alert
@@ -31,64 +29,16 @@ from perfbisect.store.database import (
 from perfbisect.store.tables import Base, BisectionRow
 
 
-def _programs() -> Path | None:
-    """The directory of PostgreSQL's server programs, which Debian keeps off PATH."""
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).parent
-    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return candidates[-1].parent if candidates else None
-
-
-def _run(*arguments: str | Path) -> None:
-    """Run a program; PostgreSQL refuses to be root, so then it runs as an unprivileged user."""
-    options: dict[str, object] = {}
-    if os.geteuid() == 0:
-        options = {"user": "postgres", "group": "postgres", "extra_groups": []}
-    done = subprocess.run(
-        arguments,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        **options,  # type: ignore[call-overload]
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
-def server() -> Iterator[Path]:
-    """A running server; yields the directory of its socket."""
-    programs = _programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs (initdb) are not installed")
-    # A socket's path may have 107 characters only, which pytest's directories can exceed.
-    directory = Path(tempfile.mkdtemp(prefix="pg"))
-    if os.geteuid() == 0:
-        shutil.chown(directory, "postgres", "postgres")
-    data = directory / "data"
-    _run(programs / "initdb", "-D", data, "-U", "perfbisect", "-A", "trust", "-E", "UTF8", "-N")
-    options = f"-c listen_addresses='' -c fsync=off -k {directory}"
-    start = (programs / "pg_ctl", "-D", data, "-w", "-l", directory / "log", "-o", options, "start")
-    try:
-        _run(*start)
-        yield directory
-    finally:
-        _run(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
-        shutil.rmtree(directory)
+def running() -> Iterator[Server]:
+    with server() as started:
+        yield started
 
 
 @pytest.fixture
-def url(server: Path, request: pytest.FixtureRequest) -> str:
+def url(running: Server) -> str:
     """The URL of a new, empty database."""
-    pytest.importorskip("psycopg", reason="the extra 'postgresql' is not installed")
-    name = f"t{abs(hash(request.node.name))}"
-    base = f"postgresql+psycopg://perfbisect@/{{}}?host={server}"
-    admin = Database(base.format("postgres"))
-    with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    admin.close()
-    return base.format(name)
+    return running.empty()
 
 
 def test_from_nothing_to_head(url: str) -> None:
@@ -124,7 +74,7 @@ def test_upgrades_at_the_same_time(url: str) -> None:
         subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(3)
     ]
-    outputs = [process.communicate()[0] for process in processes]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     database = Database(url)
     check_schema(database)

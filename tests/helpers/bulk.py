@@ -1,0 +1,104 @@
+"""Many finished bisections with many points, written in bulk, straight into the tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import insert
+from tests.helpers.seeding import Seed, wobble
+
+from perfbisect.core.states import BisectionState, Outcome, Purpose, WorkState
+from perfbisect.services import Services
+from perfbisect.store.database import new_id, now
+from perfbisect.store.tables import BisectionRow, BuildRow, PointRow, RunRow, WheelRow
+
+#: Hosts that measure in turn.
+HOSTS = 10
+_Rows = list[dict[str, Any]]
+
+
+def write_bisection(
+    services: Services, number: int, commits: int, runs: int, *, days: float = 0.0
+) -> str:
+    """Write a finished bisection in which every commit was built, and run so often; return its id.
+
+    Args:
+        days: how long ago it was.
+    """
+    made = Seed(
+        services,
+        n=commits,
+        name=f"framework-{number}",
+        host=f"gpu-{number % HOSTS}",
+        steps={commits * 2 // 3: 0.7},
+    )
+    made.submit()
+    builds, wheels, ran, points = _rows(made, commits, runs, days)
+    with services.database.write() as session:
+        for table, rows in ((BuildRow, builds), (WheelRow, wheels), (RunRow, ran)):
+            session.execute(insert(table), rows)
+        session.execute(insert(PointRow), points)
+    _close(made)
+    return made.id
+
+
+def _rows(made: Seed, commits: int, runs: int, days: float) -> tuple[_Rows, _Rows, _Rows, _Rows]:
+    builds, wheels, ran, points = _Table(), _Table(), _Table(), _Table()
+    moment = now() - timedelta(days=days)
+    for position in range(commits + 1):
+        build, wheel = new_id(), new_id()
+        common = {
+            "recipe_digest": made.recipe_digest, "tree": made.tree(position),
+            "commit_sha": made.sha(position),
+        }  # fmt: skip
+        builds.add(
+            id=build, bisection_id=made.id, state=WorkState.SUCCEEDED, attempt=1, owner="",
+            cause="", advice="", lines=[], environment={}, created_at=moment, **common,
+        )  # fmt: skip
+        wheels.add(
+            id=wheel, build_id=build, filename="a.whl", sha256="0" * 64, size=1, artifact="x",
+            created_at=moment, **common,
+        )  # fmt: skip
+        for number in range(runs):
+            run = new_id()
+            value = made.level(position) * (1 + 0.01 * wobble(position, number))
+            made.points.setdefault(position, []).append(value)
+            measured = {
+                "bisection_id": made.id, "wheel_id": wheel, "host": made.host,
+                "benchmark_digest": made.benchmark_digest, "purpose": Purpose.SEARCH,
+            }  # fmt: skip
+            ran.add(
+                id=run, position=position, state=WorkState.SUCCEEDED, owner="", cause="",
+                advice="", lines=[], created_at=moment, **measured,
+            )  # fmt: skip
+            points.add(
+                id=new_id(), run_id=run, value=value, unit="images/s", within=[], seconds=1.0,
+                measured_at=moment, environment={"load": 0.1},
+                rejected="" if number or position % 10 else "the machine slept",
+                **measured, **common,
+            )  # fmt: skip
+    return builds.rows, wheels.rows, ran.rows, points.rows
+
+
+class _Table:
+    """Rows of one table."""
+
+    def __init__(self) -> None:
+        self.rows: _Rows = []
+
+    def add(self, **columns: Any) -> None:
+        """Append one."""
+        self.rows.append(columns)
+
+
+def _close(made: Seed) -> None:
+    """Write belief and verdict."""
+    step = made.n * 2 // 3
+    made.believe({step: 0.999})
+    with made.services.database.write() as session:
+        row = session.get_one(BisectionRow, made.id)
+        row.state, row.outcome = BisectionState.FINISHED, Outcome.CULPRITS
+        row.finished_at = row.created_at
+        culprits = [made.culprit(step - 1, step)]
+        row.verdict = made.verdict(outcome=Outcome.CULPRITS, culprits=culprits)
