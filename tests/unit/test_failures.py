@@ -94,6 +94,22 @@ def test_a_script_that_the_tree_lacks_is_the_revisions_matter() -> None:
     assert classify("cat: version.txt: No such file or directory\n").kind is PERMANENT
 
 
+def test_bazel_8_on_a_tree_of_workspace_times_is_the_recipes_matter() -> None:
+    """What Bazel 8 says of a WORKSPACE that it passes over stops the search, and says what to do.
+
+    The words are those of reports by others: none of our machines has that version.
+    """
+    failure = classify(
+        "ERROR: Skipping '//core:kernel': no such package '@@[unknown repo 'zlib' requested from "
+        "@@]//': The repository '@@[unknown repo 'zlib' requested from @@]' could not be resolved: "
+        "No repository visible as '@zlib' from main repository. Was the repository introduced in "
+        "WORKSPACE? The WORKSPACE file is disabled by default in Bazel 8 (late 2024) and will be "
+        "removed in Bazel 9 (late 2025), please migrate to Bzlmod.\n"
+    )
+    assert failure.kind is OURS
+    assert "--enable_workspace" in failure.advice
+
+
 def test_infrastructure_comes_before_what_it_causes() -> None:
     """A full disk is told rather than the compile errors that follow from it."""
     failure = classify("x.cc:1:1: error: expected ;\ncc1plus: No space left on device\n")
