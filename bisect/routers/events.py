@@ -12,12 +12,15 @@ from anyio import to_thread
 from fastapi import APIRouter, Header, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from perfbisect.errors import NotAuthorisedError
 from perfbisect.problems import documented
+from perfbisect.routers.access import Asking
 from perfbisect.routers.bisections import BisectionId
 from perfbisect.routers.deps import NumberAfter, Opened
 from perfbisect.routers.experiments import ExperimentId
 from perfbisect.services import Services
-from perfbisect.store import experiment_queries, job_queries, queries
+from perfbisect.store import access, experiment_queries, job_queries, queries
+from perfbisect.store.access import Caller
 from perfbisect.store.jobs import JobRef, bisection, experiment
 from perfbisect.store.tables import EventRow, ExperimentRow
 
@@ -54,9 +57,17 @@ def resume_from(last_event_id: str | None, after: int) -> int:
     return after
 
 
-def read_events(services: Services, job: JobRef, after: int) -> tuple[list[EventRow], bool]:
-    """Return the next events, and whether these are the last ever."""
+def read_events(
+    services: Services, job: JobRef, after: int, caller: Caller | None = None
+) -> tuple[list[EventRow], bool]:
+    """Return the next events, and whether these are the last ever.
+
+    Raises:
+        NotAuthorisedError: the caller's token was revoked, or expired, since.
+    """
     with services.database.read() as session:
+        if caller is not None:
+            access.check_still_good(session, caller)
         # Asked before the events are read: one that comes in between is seen next time.
         finished = job_queries.is_finished(session, job)
         events = job_queries.events_after(session, job, after)
@@ -69,16 +80,22 @@ async def follow(
     after: int,
     stopping: anyio.Event,
     *,
+    caller: Caller | None = None,
     pause: float = 0.0,
 ) -> AsyncIterator[list[EventRow]]:
-    """Yield new events in batches until the job is finished or the service stops.
+    """Yield new events in batches until the job is finished or the stream has to end.
 
     Args:
-        stopping: set when the service stops.
+        stopping: set when the service stops; and by this, once the caller's token is good no more.
+        caller: who follows; None: somebody who needs no token.
         pause: seconds to let pass after a batch, so that the next one gathers what happened.
     """
     while not stopping.is_set():
-        events, over = await to_thread.run_sync(read_events, services, job, after)
+        try:
+            events, over = await to_thread.run_sync(read_events, services, job, after, caller)
+        except NotAuthorisedError:
+            stopping.set()
+            return
         if over:
             return
         if events:
@@ -103,13 +120,14 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 )
 async def follow_events(
     services: Opened,
+    caller: Asking,
     bisection_id: BisectionId,
     after: NumberAfter = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Stream events as they happen; the stream ends when the bisection does."""
     job = bisection(queries.known_id(bisection_id, "bisection", "bisection_id"))
-    return await stream_of(services, job, resume_from(last_event_id, after))
+    return await stream_of(services, caller, job, resume_from(last_event_id, after))
 
 
 @router.get(
@@ -120,17 +138,18 @@ async def follow_events(
 )
 async def follow_experiment_events(
     services: Opened,
+    caller: Asking,
     experiment_id: ExperimentId,
     after: NumberAfter = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Stream events as they happen; the stream ends when the experiment does."""
     job = experiment(queries.known_id(experiment_id, "experiment", "experiment_id"))
-    return await stream_of(services, job, resume_from(last_event_id, after))
+    return await stream_of(services, caller, job, resume_from(last_event_id, after))
 
 
-async def stream_of(services: Services, job: JobRef, start: int) -> Response:
-    """Return the events of a job after an id as a stream.
+async def stream_of(services: Services, caller: Caller, job: JobRef, start: int) -> Response:
+    """Return the events of a job after an id as a stream, while the caller's token is good.
 
     Raises:
         NotFoundError: no such bisection or experiment.
@@ -139,7 +158,7 @@ async def stream_of(services: Services, job: JobRef, start: int) -> Response:
         # An EventSource connects again after every end; only 204 tells it to stop.
         return Response(status_code=HTTPStatus.NO_CONTENT)
     stopping = anyio.Event()
-    return streamed(_sse(services, job, start, stopping), stopping)
+    return streamed(_sse(services, caller, job, start, stopping), stopping)
 
 
 def streamed(events: AsyncIterator[Any], stopping: anyio.Event) -> EventSourceResponse:
@@ -147,7 +166,7 @@ def streamed(events: AsyncIterator[Any], stopping: anyio.Event) -> EventSourceRe
     return EventSourceResponse(events, shutdown_event=stopping, shutdown_grace_period=GRACE)
 
 
-async def changes_of(services: Services, job: JobRef, start: int) -> Response:
+async def changes_of(services: Services, caller: Caller, job: JobRef, start: int) -> Response:
     """Return a stream that says when a page is out of date: ``changed``, and once ``finished``.
 
     Raises:
@@ -155,15 +174,15 @@ async def changes_of(services: Services, job: JobRef, start: int) -> Response:
     """
     await to_thread.run_sync(require_job, services, job)
     stopping = anyio.Event()
-    return streamed(_changes(services, job, start, stopping), stopping)
+    return streamed(_changes(services, caller, job, start, stopping), stopping)
 
 
 async def _changes(
-    services: Services, job: JobRef, start: int, stopping: anyio.Event
+    services: Services, caller: Caller, job: JobRef, start: int, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     """Yield one ``changed`` for whatever happened within a moment."""
     last = start
-    async for events in follow(services, job, start, stopping, pause=REDRAW):
+    async for events in follow(services, job, start, stopping, caller=caller, pause=REDRAW):
         last = events[-1].id
         yield ServerSentEvent(data=str(last), event="changed", id=str(last))
     if not stopping.is_set():
@@ -189,9 +208,9 @@ def _nothing_left(services: Services, job: JobRef, start: int) -> bool:
 
 
 async def _sse(
-    services: Services, job: JobRef, start: int, stopping: anyio.Event
+    services: Services, caller: Caller, job: JobRef, start: int, stopping: anyio.Event
 ) -> AsyncIterator[Any]:
-    async for events in follow(services, job, start, stopping):
+    async for events in follow(services, job, start, stopping, caller=caller):
         for event in events:
             data = {**event.data, "at": event.at.isoformat()}
             yield ServerSentEvent(

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from perfbisect.core.access import INCLUDES, Scope, allowed
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.states import BisectionState
-from perfbisect.errors import ConflictError, NotFoundError
+from perfbisect.errors import ConflictError, NotAuthorisedError, NotFoundError
 from perfbisect.store.access_tables import AuditRow, OnceRow, TokenRow
 from perfbisect.store.database import Database, new_id, now
 from perfbisect.store.queries import cut
@@ -128,6 +128,19 @@ def find_token(session: Session, secret: str) -> TokenRow | None:
 def is_good(row: TokenRow) -> bool:
     """Return whether a token is neither revoked nor expired."""
     return row.revoked_at is None and (row.expires_at is None or row.expires_at > now())
+
+
+def check_still_good(session: Session, caller: Caller) -> None:
+    """Insist that what lets a caller in is still good; who needs no token is always let in.
+
+    Raises:
+        NotAuthorisedError: the token was revoked, or expired, since.
+    """
+    if caller.token_id is None:
+        return
+    row = session.get(TokenRow, caller.token_id)
+    if row is None or not is_good(row):
+        raise NotAuthorisedError("the token is good no more", field="Authorization")
 
 
 def state_of(row: TokenRow) -> str:

@@ -60,13 +60,14 @@ def show_bisection(
 @router.get("/changes")
 async def follow_changes(
     services: Opened,
+    caller: Asking,
     bisection_id: BisectionId,
     after: NumberAfter = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Say when the page is out of date: ``changed``, and once ``finished``."""
     job = bisection(queries.known_id(bisection_id, "bisection", "bisection_id"))
-    return await changes_of(services, job, resume_from(last_event_id, after))
+    return await changes_of(services, caller, job, resume_from(last_event_id, after))
 
 
 @router.post("/cancel")

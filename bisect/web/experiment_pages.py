@@ -172,13 +172,14 @@ def show_experiment(
 @router.get("/{experiment_id}/changes")
 async def follow_changes(
     services: Opened,
+    caller: Asking,
     experiment_id: ExperimentId,
     after: NumberAfter = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Say when the page is out of date: ``changed``, and once ``finished``."""
     job = experiment(queries.known_id(experiment_id, "experiment", "experiment_id"))
-    return await changes_of(services, job, resume_from(last_event_id, after))
+    return await changes_of(services, caller, job, resume_from(last_event_id, after))
 
 
 @router.post("/{experiment_id}/cancel")

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sqlalchemy import select
 from tests.helpers.command_line import call
 from tests.helpers.serving import client_of, settings_in, shown_app
 from tests.helpers.tokens import API, Guarded, bearer, guarded, make_token
+from tests.helpers.waiting import until
 
 from perfbisect.core.access import Anonymous, Scope, allowed, anonymous_scopes
 from perfbisect.json_logs import JsonFormatter
@@ -195,6 +197,27 @@ def test_a_key_of_another_action_is_a_conflict(door: Guarded) -> None:
     answer = door.call("POST", f"{API}/tokens/a-submit/revoke", admin, headers=headers)
     assert problem(answer, 409, "conflict")["field"] == "Idempotency-Key"
     assert door.status("GET", f"{API}/me", door.secrets[Scope.SUBMIT]) == 200
+
+
+def was_used(door: Guarded, name: str) -> bool:
+    """Return whether somebody came with this token."""
+    with door.services.database.read() as session:
+        row = session.scalars(select(TokenRow).where(TokenRow.name == name)).one()
+        return row.last_used_at is not None
+
+
+@pytest.mark.parametrize("path", [f"{API}/bisections/{{}}/events", "/bisections/{}/changes"])
+def test_an_open_stream_ends_with_its_token(door: Guarded, path: str) -> None:
+    """Whoever follows a bisection is shut out once the token is revoked, without being asked."""
+    secret = make_token(door.services, "follower", Scope.READ)
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(door.call, "GET", path.format(door.seed.id), secret)
+        until(lambda: was_used(door, "follower"), "the stream to be let in")
+        revoke_token(door.services.database, "follower", Caller("a test", frozenset()))
+        # The bisection goes on for ever: only the token can end the stream.
+        answer = stream.result(timeout=60)
+    assert "finished" not in answer.text
+    assert door.status("GET", f"{API}/me", secret) == 401
 
 
 def form_token(door: Guarded, path: str) -> str:
