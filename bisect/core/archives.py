@@ -28,6 +28,10 @@ _MIRRORS: Mapping[str, str] = {
 _GIVEN = object()
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][\w.+%@~-]{0,200}", re.ASCII)
+#: Characters of a text, or members of a list, that are put together at most.
+_LONGEST = 100_000
+#: ``%9s``, ``%*s`` and ``{:>9}``: made longer than what goes in.
+_PADDED = re.compile(r"%[-#0 +]*[0-9*]|\{[^{}]*:")
 _HEX = frozenset("0123456789abcdef")
 _SCHEMES = ("http://", "https://")
 
@@ -187,14 +191,24 @@ def _value(node: ast.expr | None, names: Mapping[str, Any]) -> Any:
 def _combined(node: ast.BinOp, names: Mapping[str, Any]) -> Any:
     left, right = _value(node.left, names), _value(node.right, names)
     if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | list):
-        return left + right
+        # What doubles line by line would not fit into any memory.
+        return left + right if len(left) + len(right) <= _LONGEST else None
     if isinstance(node.op, ast.Mod) and isinstance(left, str) and right is not None:
         parts = tuple(right) if isinstance(right, list) else right
         try:
-            return None if _unknown(right) else left % parts
+            return None if _unknown(right) or _is_padded(left) else _short(left % parts)
         except (TypeError, ValueError, KeyError):
             return None
     return None
+
+
+def _is_padded(text: str) -> bool:
+    """Return whether a format asks for a width, which may be anything."""
+    return _PADDED.search(text) is not None
+
+
+def _short(text: str) -> str | None:
+    return text if len(text) <= _LONGEST else None
 
 
 def _unknown(value: Any) -> bool:
@@ -215,7 +229,8 @@ def _called(node: ast.Call, names: Mapping[str, Any]) -> Any:
         strings = [each for each in arguments if isinstance(each, str)]
         if len(strings) != 2 or len(arguments) != 2:
             return None
-        return text.replace(strings[0], strings[1])
+        grown = (text.count(strings[0]) + 1) * len(strings[1]) + len(text)
+        return text.replace(strings[0], strings[1]) if grown <= _LONGEST else None
     return _formatted(text, arguments, named)
 
 
@@ -223,11 +238,13 @@ def _formatted(text: str, arguments: list[Any], named: dict[str, Any]) -> str | 
     # Attributes and indices of a value could reach anything; Starlark has none in its formats.
     if any(mark in text.replace("{{", "") for mark in ("{0.", "{0[", "!")) or ".__" in text:
         return None
+    if _is_padded(text):
+        return None
     plain = str | int
     if not all(isinstance(each, plain) for each in [*arguments, *named.values()]):
         return None
     try:
-        return text.format(*arguments, **named)
+        return _short(text.format(*arguments, **named))
     except (AttributeError, IndexError, KeyError, ValueError):
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_COUNT = re.compile(r"^\[\s*(\d[\d,]*)\s*/\s*(\d[\d,]*)\]", re.MULTILINE)
+_COUNT = re.compile(r"^\[\s*([0-9][0-9,]{0,17})\s*/\s*([0-9][0-9,]{0,17})\]", re.MULTILINE)
 
 #: Below this share the speed so far says nothing.
 _TOO_EARLY = 0.02

@@ -37,13 +37,17 @@ def name_of(axis: Axis, node: int) -> str:
 
 def anchor_run(situation: Situation, host: str, reason: str) -> Run:
     """Return the next anchor run of a host: both ends in balanced order."""
-    axis = situation.axis
-    ends = int(axis.representative[0]), int(axis.representative[-1])
     counts = _end_counts(situation, host)
     turn = (counts[0] + counts[1]) // 2 % 2
     end = 0 if counts[0] < counts[1] or (counts[0] == counts[1] and turn == 0) else 1
     name = ("good", "bad")[end]
-    return Run(ends[end], host, Purpose.ANCHOR, None, f"{name} end on {host}: {reason}")
+    return end_run(situation, end, host, f"{name} end on {host}: {reason}")
+
+
+def end_run(situation: Situation, end: int, host: str, reason: str) -> Run:
+    """Return a run of the good end (0) or the bad end (1)."""
+    position = int(situation.axis.representative[-1 if end else 0])
+    return Run(position, host, Purpose.ANCHOR, None, reason)
 
 
 def _end_counts(situation: Situation, host: str) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from perfbisect.core.choice import (
     search_builds,
     search_runs,
 )
+from perfbisect.core.closing import closing_runs, ends_to_look_at, is_looking
 from perfbisect.core.facts import Action, Belief, Build, Facts, Finish, Plan, Run
 from perfbisect.core.inference import Inference
 from perfbisect.core.proving import verification_builds, verification_runs
@@ -233,7 +234,7 @@ def _search(
     situation: Situation, belief: Belief, inference: Inference, answer: Answer
 ) -> tuple[Action, ...]:
     if _is_done(situation, answer):
-        return (endings.culprits(answer, belief),)
+        return _close(situation, belief, inference, answer)
     if _is_unprovable(situation, answer):
         return (endings.not_verified(answer),)
     hosts = list(situation.free_hosts)
@@ -247,7 +248,7 @@ def _search(
     ranked = candidates(situation.facts, inference)
     best = ranked[0].rate if ranked else 0.0
     if _is_not_worth_more(situation, answer, ranked):
-        return (endings.culprits(answer, belief),)
+        return _close(situation, belief, inference, answer)
     wants_build = bool(ranked) and ranked[0].needs_build and situation.builds_left > 0
     wants_build |= bool(verification_builds(situation, inference, answer, situation.free_slots))
     if hosts and not (exclusive and wants_build and not runs):
@@ -260,6 +261,16 @@ def _search(
     if not runs and not builds and situation.is_idle and situation.builds_left > 0:
         return _sharpen(situation, inference)
     return (*runs, *builds)
+
+
+def _close(
+    situation: Situation, belief: Belief, inference: Inference, answer: Answer
+) -> tuple[Action, ...]:
+    """Give the answer, after a last look at the ends while there are runs left for it."""
+    ends = ends_to_look_at(situation, inference) if situation.runs_left > 0 else []
+    if not ends and not is_looking(situation):
+        return (endings.culprits(answer, belief),)
+    return tuple(closing_runs(situation, ends))
 
 
 def _sharpen(situation: Situation, inference: Inference) -> tuple[Action, ...]:

@@ -10,7 +10,10 @@ from typing import Any
 from perfbisect.core.recipe import Metric
 
 #: A number as programs print it, NaN and infinity included so that they are seen, not skipped.
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
+#: Each part is bounded by the next: text made of digits alone takes no longer than other text.
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity)"
+#: Names that a message lists at most, and characters of each.
+_NAMES, _NAME = 20, 100
 
 
 #: Beyond these, sums and squares of values are no numbers any more.
@@ -42,6 +45,12 @@ class Found:
 
 
 Parser = Callable[[Metric, str], Found]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message, as many as people read."""
+    more = ", …" if len(names) > _NAMES else ""
+    return (", ".join(name[:_NAME] for name in names[:_NAMES]) or "none") + more
 
 
 def to_number(value: object, what: str) -> float:

@@ -96,12 +96,18 @@ def picking(base: str, *refs: str) -> Revision:
     return Revision(base, tuple(Change(Action.PICK, ref) for ref in refs))
 
 
+#: Characters of a revision's text at most.
+LONGEST = 50_000
+
+
 def parse_revision(text: str) -> Revision:
     """Read a revision; ``parse_revision(str(revision)) == revision``.
 
     Raises:
         RevisionSyntaxError: the text is no revision.
     """
+    if len(text) > LONGEST:
+        raise RevisionSyntaxError(f"a revision has at most {LONGEST} characters, not {len(text)}")
     try:
         words = shlex.split(text)
     except ValueError as error:

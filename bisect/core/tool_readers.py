@@ -12,6 +12,7 @@ from perfbisect.core.reading import (
     Found,
     Parser,
     ReadingError,
+    listed,
     parse_json_text,
     to_number,
 )
@@ -20,18 +21,20 @@ from perfbisect.errors import did_you_mean
 
 #: PerfZero's name for throughput.
 EXAMPLES_PER_SECOND = "exp_per_second"
+#: Names among which the nearest is looked for.
+MOST_NAMES = 1000
 #: Orbit prints steps per second with one decimal.
 ORBIT_RESOLUTION = 0.1
 
 _PERFZERO_SUMMARY = re.compile(r"completed with summary:\s*(?=\{)")
 _BENCHMARK_METRIC = re.compile(
-    rf"BenchmarkMetric: \{{[^}}\n]*'(?:examples|images)_per_second': ({NUMBER})\}}"
+    rf"BenchmarkMetric: \{{[^{{}}\n]*'(?:examples|images)_per_second': ({NUMBER})\}}"
 )
 #: Both forms: with and without ``N seconds, `` before the throughput.
 _TIME_HISTORY = re.compile(rf"TimeHistory: (?:{NUMBER} seconds, )?({NUMBER}) examples/second")
 _TF_CNN_STEP = re.compile(rf"^(?!.*\btotal\b).*\bimages/sec: ({NUMBER}) \+/-", re.MULTILINE)
 _TF_CNN_TOTAL = re.compile(rf"\btotal images/sec: ({NUMBER})")
-_ORBIT = re.compile(rf"train \| step:\s*(\d+) \| steps/sec:\s*({NUMBER})")
+_ORBIT = re.compile(rf"train \| step:\s*(\d{{1,18}}) \| steps/sec:\s*({NUMBER})")
 
 
 def _none(tool: str, looked_for: str) -> ReadingError:
@@ -45,7 +48,7 @@ def _parse_perfzero(metric: Metric, text: str) -> Found:
     """One entry of ``benchmark_result.metrics`` of PerfZero's summary."""
     summaries = _perfzero_summaries(text) or [parse_json_text(text)]
     if len(summaries) > 1:
-        message = f"PerfZero ran {len(summaries)} methods; a benchmark is one of them"
+        message = "PerfZero ran several methods; a benchmark is one of them"
         raise ReadingError(message, advice="name one method in --benchmark_methods")
     result = summaries[0].get("benchmark_result") if isinstance(summaries[0], dict) else None
     if not isinstance(result, dict):
@@ -65,23 +68,28 @@ def _perfzero_summaries(text: str) -> list[Any]:
     for match in _PERFZERO_SUMMARY.finditer(text):
         try:
             summary = decoder.raw_decode(text, match.end())[0]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ReadingError(f"PerfZero's summary is cut short: {error}") from error
         if summary not in found:
             found.append(summary)
+        if len(found) > 1:
+            # Refused by whoever asked; a log may hold millions.
+            break
     return found
 
 
 def _perfzero_entry(result: Mapping[str, Any], name: str) -> object:
     if name == "wall_time":
         return result.get("wall_time")
-    entries = [entry for entry in result.get("metrics", []) if isinstance(entry, dict)]
+    metrics = result.get("metrics")
+    listing = metrics if isinstance(metrics, list) else []
+    entries = [entry for entry in listing if isinstance(entry, dict)]
     for entry in entries:
         if entry.get("name") == name:
             return entry.get("value")
-    names = [str(entry.get("name")) for entry in entries]
+    names = [str(entry.get("name"))[:200] for entry in entries[:MOST_NAMES]]
     message = f"PerfZero's summary has no metric '{name}'{did_you_mean(name, names)}"
-    raise ReadingError(message, advice=f"metric.path is one of: {', '.join(names) or 'none'}")
+    raise ReadingError(message, advice=f"metric.path is one of: {listed(names)}")
 
 
 def _parse_benchmark_metric(metric: Metric, text: str) -> Found:
@@ -142,7 +150,7 @@ def _parse_pytest_benchmark(metric: Metric, text: str) -> Found:
 
 def _pytest_test(metric: Metric, tests: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the test that the metric names; a file with one test needs no name."""
-    names = [str(test.get("fullname", test.get("name"))) for test in tests]
+    names = [str(test.get("fullname", test.get("name")))[:200] for test in tests[:MOST_NAMES]]
     fits = [
         test
         for test in tests
@@ -155,7 +163,7 @@ def _pytest_test(metric: Metric, tests: list[dict[str, Any]]) -> dict[str, Any]:
         message += did_you_mean(metric.path, names)
     else:
         message = f"the file holds {len(tests)} tests, and metric.path names none"
-    raise ReadingError(message, advice=f"metric.path is one of: {', '.join(names) or 'none'}")
+    raise ReadingError(message, advice=f"metric.path is one of: {listed(names)}")
 
 
 TOOL_PARSERS: Mapping[ReaderKind, Parser] = {

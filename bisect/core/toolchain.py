@@ -46,10 +46,11 @@ _BAZEL_ERAS: tuple[tuple[tuple[int, int], str], ...] = (
 #: Names of all toolchains that a tree's facts can give.
 TOOLCHAINS = frozenset({"tf-cpu", *(name for _, name in _ERAS)})
 
-_VERSION = re.compile(r"^\s*(?:_VERSION|TF_VERSION)\s*=\s*['\"](\d+)\.(\d+)", re.MULTILINE)
-_BAZEL_LIMIT = r"^_TF_{}_BAZEL_VERSION\s*=\s*['\"]([\d.]+)['\"]"
+_VERSION = re.compile(r"^\s*(?:_VERSION|TF_VERSION)\s*=\s*['\"](\d{1,9})\.(\d{1,9})", re.MULTILINE)
+_PINNED = re.compile(r"^\s*(\d{1,9}\.\d{1,9}\.\d{1,9}\w{0,20})\s*$", re.MULTILINE)
+_BAZEL_LIMIT = r"^_TF_{}_BAZEL_VERSION\s*=\s*['\"]([\d.]{{1,30}})['\"]"
 _BAZEL_CHECK = re.compile(
-    r"check_bazel_version\(\s*['\"]([\d.]+)['\"](?:\s*,\s*['\"]([\d.]+)['\"])?\s*\)"
+    r"check_bazel_version\(\s*['\"]([\d.]{1,30})['\"](?:\s*,\s*['\"]([\d.]{1,30})['\"])?\s*\)"
 )
 _CONFIG = re.compile(r"^(?:build|common|test|run):([A-Za-z0-9_.-]+)\s", re.MULTILINE)
 _RULE_NAME = re.compile(r"\bname\s*=\s*['\"]([A-Za-z0-9_.-]+)['\"]")
@@ -140,7 +141,7 @@ def toolchain_facts(files: Mapping[str, str]) -> ToolchainFacts:
 
 
 def _bazel_version(files: Mapping[str, str]) -> tuple[str, str]:
-    pinned = re.search(r"^\s*(\d+\.\d+\.\d+\w*)\s*$", files.get(".bazelversion", ""), re.MULTILINE)
+    pinned = _PINNED.search(files.get(".bazelversion", ""))
     if pinned:
         return pinned[1], f"Bazel {pinned[1]}: .bazelversion"
     low, high = _bazel_limits(files)

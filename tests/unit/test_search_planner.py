@@ -343,3 +343,28 @@ def test_the_ends_are_measured_again_while_the_range_is_probed() -> None:
     (before,) = plan(replace(facts, observations=facts.observations[:-20])).actions
     assert isinstance(before, Run)
     assert before.purpose is Purpose.SEARCH
+
+
+@pytest.mark.parametrize("seed", [0, 29])
+def test_a_slow_time_at_the_start_hides_no_step(seed: int) -> None:
+    """A good end that was measured on a slow host looks like what follows a step; the ends are
+    looked at once more before the answer, so that the step is found all the same."""
+    spec = SimulationSpec(
+        commits=39, steps=(-0.15, -0.23, 0.3, -0.64), positions=(11, 15, 22, 31), noise=0.03,
+        build_seconds=2.2, run_seconds=1.2,
+        throttle_every=1e6, throttle_seconds=20.0, throttle_change=-0.15,
+    )  # fmt: skip
+    assert simulate(spec, seed).exact
+
+
+def test_the_ends_are_looked_at_before_an_answer() -> None:
+    """The last runs before an answer are runs of both ends, unless they had one late anyway."""
+    bench = Bench(SimulationSpec(commits=200, steps=(-0.1,), prebuilt_every=1), 3)
+    while not isinstance((actions := plan(bench.facts()).actions)[0], Finish):
+        for action in actions:
+            assert not isinstance(action, Finish)
+            bench.start(action)
+        bench.advance()
+    late = bench.observations[len(bench.observations) // 2 :]
+    assert len(bench.observations) >= 16
+    assert {0, 200} <= {observation.position for observation in late}
