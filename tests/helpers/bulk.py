@@ -36,10 +36,12 @@ def write_bisection(
     made.submit()
     builds, wheels, ran, points = _rows(made, commits, runs, days)
     with services.database.write() as session:
-        for table, rows in ((BuildRow, builds), (WheelRow, wheels), (RunRow, ran)):
-            session.execute(insert(table), rows)
-        session.execute(insert(PointRow), points)
-    _close(made)
+        tables = ((BuildRow, builds), (WheelRow, wheels), (RunRow, ran), (PointRow, points))
+        for table, rows in tables:
+            if rows:
+                session.execute(insert(table), rows)
+    if runs:
+        _close(made)
     return made.id
 
 

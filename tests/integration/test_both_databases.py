@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from tests.helpers.plans import queries, whole_reads
 from tests.helpers.postgresql import Server, server
 from tests.helpers.serving import client_of, opened, settings_in, shown_app
 
+from perfbisect.nightly.definitions import SeriesDefinition, define, find_series
+from perfbisect.nightly.points import NightPoint, store_points
 from perfbisect.services import Services
+from perfbisect.store import catalogue
 from perfbisect.store.artifact_tables import RunArtifactRow
 from perfbisect.store.database import Database
 from perfbisect.store.run_artifacts import add_artifacts
-from perfbisect.store.tables import CandidateRow, PointRow, RunRow
+from perfbisect.store.tables import BenchmarkRow, CandidateRow, PointRow, RunRow
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +66,89 @@ def test_pages_read_no_growing_table_whole(services: Services) -> None:
             if found := whole_reads(database, asked):
                 wrong[path] = found
     assert wrong == {}, "\n\n".join(f"{path}\n" + "\n".join(each) for path, each in wrong.items())
+
+
+@contextmanager
+def counted(services: Services) -> Iterator[list[int]]:
+    """Yield a list whose number is how often the driver was called."""
+    calls = [0]
+
+    def before(*_: object) -> None:
+        calls[0] += 1
+
+    event.listen(services.database.engine, "before_cursor_execute", before)
+    try:
+        yield calls
+    finally:
+        event.remove(services.database.engine, "before_cursor_execute", before)
+
+
+def test_many_rows_take_few_statements(services: Services) -> None:
+    """A delivery of 800 nights, 300 files of a run and an axis of 500 commits: each goes to the
+    database at once, not row by row."""
+    with counted(services) as statements:
+        write_bisection(services, 1, 500, 0)
+    assert statements[0] < 40
+    with services.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(CandidateRow)) == 501
+
+    nights = [
+        NightPoint(night=date(2014, 1, 1) + timedelta(days=number), value=1000.0 + number)
+        for number in range(800)
+    ]
+    define(services, "resnet", SeriesDefinition())
+    with services.database.read() as session:
+        series = find_series(session, "resnet")
+    with counted(services) as statements:
+        told = store_points(services, series, nights, source="api")
+    assert told["added"] == 800
+    assert statements[0] < 20
+
+    bisection = write_bisection(services, 2, 3, 1)
+    with services.database.read() as session:
+        run = session.scalars(select(RunRow.id).where(RunRow.bisection_id == bisection)).first()
+    assert run is not None
+    files = [{"name": f"dump/{n}", "artifact": f"sha256/{n}", "size": n} for n in range(300)]
+    with counted(services) as statements, services.database.write() as session:
+        add_artifacts(session, run, files)
+    assert statements[0] < 5
+    with services.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(RunArtifactRow)) == 300
+
+
+def test_points_are_listed_alike(services: Services) -> None:
+    """By benchmark, host, the beginning of a commit and reason, newest first, page by page."""
+    first, _ = (write_bisection(services, number, 3, 2) for number in (1, 2))
+
+    def listed(**wanted: Any) -> list[str]:
+        found: list[str] = []
+        more, before = True, None
+        while more:
+            with services.database.read() as session:
+                rows, more = catalogue.list_points(
+                    session, catalogue.PointFilter(**wanted), before=before, limit=3
+                )
+            found += [each.row.id for each in rows]
+            before = found[-1] if found else None
+        return found
+
+    with services.database.read() as session:
+        points = session.scalars(select(PointRow).order_by(PointRow.id.desc())).all()
+        (name, *_) = session.scalars(select(BenchmarkRow.name)).all()
+    assert listed() == [point.id for point in points]
+    assert listed(benchmark=name) == [point.id for point in points]
+    one = points[-1]
+    cases: list[tuple[dict[str, Any], Callable[[PointRow], bool]]] = [
+        ({"bisection": first}, lambda point: point.bisection_id == first),
+        ({"host": one.host}, lambda point: point.host == one.host),
+        ({"commit": one.commit_sha[:9]}, lambda point: point.commit_sha == one.commit_sha),
+        ({"commit": one.commit_sha[:1]}, lambda point: point.commit_sha[0] == one.commit_sha[0]),
+        ({"commit": "%"}, lambda point: False),
+        ({"rejected": True}, lambda point: bool(point.rejected)),
+        ({"benchmark": one.benchmark_digest}, lambda p: p.benchmark_digest == one.benchmark_digest),
+        ({"benchmark": "no such"}, lambda point: False),
+        ({"benchmark": name, "host": one.host, "rejected": False},
+         lambda point: point.host == one.host and not point.rejected),
+    ]  # fmt: skip
+    for wanted, holds in cases:
+        assert listed(**wanted) == [point.id for point in points if holds(point)], wanted
