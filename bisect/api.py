@@ -49,6 +49,7 @@ from perfbisect.routers.access import Gate, admit_caller
 from perfbisect.routers.alert_submission import AlertSubmitter
 from perfbisect.routers.compression import Compression
 from perfbisect.routers.deps import PREFIX
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.routers.health import StoreCollector
 from perfbisect.routers.kept import KeptTexts
 from perfbisect.routers.telemetry import Telemetry
@@ -88,6 +89,7 @@ def create_app(
         redoc_url=None,
         lifespan=_lifespan(settings, (make or _of_this_machine) if conductor else None),
         dependencies=[Depends(admit_caller)],
+        default_response_class=JSONResponse,
     )
     app.state.gate = Gate.of(settings)
     app.state.metrics = CollectorRegistry()

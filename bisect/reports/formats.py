@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -25,7 +26,8 @@ def render_dossier(dossier: Mapping[str, Any], wanted: Format) -> str:
         dossier: of a bisection (it has ``verdict``) or of an experiment (it has ``answer``).
     """
     if wanted == "json":
-        return json.dumps(as_json(dossier), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        value = finite(as_json(dossier))
+        return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if wanted == "csv":
         if "verdict" in dossier:
             return measured_csv(dossier.get("measured") or ())
@@ -42,3 +44,14 @@ def as_json(dossier: Mapping[str, Any]) -> dict[str, Any]:
         return {**dossier["verdict"], "report": told}
     told["reproduce"] = [experiment_command(dossier, dossier["answer"])]
     return {**dossier["answer"], "report": told}
+
+
+def finite(value: Any) -> Any:
+    """Return a JSON value with null in place of infinities and of what is no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

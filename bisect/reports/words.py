@@ -17,16 +17,29 @@ def short(sha: str) -> str:
 
 def format_value(value: float | None) -> str:
     """Return a value with four digits: ``9,000``, ``12.35``, ``0.001235``."""
-    if value is None or not math.isfinite(value):
+    if value is None or math.isnan(value):
         return "?"
+    if math.isinf(value):
+        return _infinite(value)
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
+def _infinite(value: float) -> str:
+    """Return what old rows may hold, as such."""
+    return "\N{INFINITY}" if value > 0 else "-\N{INFINITY}"
+
+
 def format_change(change: float | None) -> str:
     """Return a relative change as a signed percentage: ``-67.8%``."""
-    return "?" if change is None else f"{change:+.1%}"
+    if change is None or math.isnan(change):
+        return "?"
+    return (
+        f"{change:+.1%}"
+        if math.isfinite(change)
+        else f"{'+' if change > 0 else ''}{_infinite(change)}"
+    )
 
 
 def format_interval(interval: Sequence[float | None] | None) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Body, Path, Query, Request
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from perfbisect.alerting import signatures
@@ -24,6 +23,7 @@ from perfbisect.routers import alert_models, models
 from perfbisect.routers.access import Asking, Gate, act_once, public, record
 from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened, Words
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.services import Services
 from perfbisect.store import alert_queries
 from perfbisect.store.access import DELIVERY, Caller, delivered_before, once_key

@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from perfbisect.alerting.hands import give_feedback
@@ -19,6 +18,7 @@ from perfbisect.routers import alert_models, models
 from perfbisect.routers.access import Asking, act_once, record
 from perfbisect.routers.bisections import BisectionId, IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.store import alert_queries, queries
 
 router = APIRouter(tags=["alerts"])

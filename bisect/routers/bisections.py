@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfbisect.errors import BadInputError
@@ -19,6 +18,7 @@ from perfbisect.routers.admission import admit
 from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional_json
 from perfbisect.routers.deps import DEFAULT_LIMIT, PREFIX, After, Limit, Opened, Wanted
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.services import Services, request_cancel
 from perfbisect.store import job_queries, queries
 from perfbisect.store.access import Caller

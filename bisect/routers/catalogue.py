@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse
 
 from perfbisect.config import benchmark_to_dict, list_known, recipe_to_dict
 from perfbisect.problems import documented
@@ -21,6 +20,7 @@ from perfbisect.routers.deps import (
     Words,
 )
 from perfbisect.routers.evidence import EXPORT_RESPONSE, Format, export_response
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.services import Services
 from perfbisect.store import catalogue
 

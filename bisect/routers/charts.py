@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +82,11 @@ def chart_of(
     belief, verdict = row.belief or {}, row.verdict or {}
     points, left_out = _points(session, evidence, window)
     hosts = sorted({point.host for point in points})
-    levels = sorted((int(at), *level) for at, level in (belief.get("levels") or {}).items())
+    levels = sorted(
+        (int(at), *level)
+        for at, level in (belief.get("levels") or {}).items()
+        if all(map(math.isfinite, level))
+    )
     if most_levels is not None:
         levels = levels[:: -(-len(levels) // most_levels) or 1]
     # What is less probable than can be drawn is left out.
@@ -125,7 +130,9 @@ def _points(
     if sum(count.accepted + count.rejected for count in counts) > MOST_POINTS:
         return [], True
     chosen = None if window is None else trees
-    return queries.axis_values(session, evidence.row, chosen, MOST_POINTS), False
+    points = queries.axis_values(session, evidence.row, chosen, MOST_POINTS)
+    # No scale has a place for infinity, which old rows may hold: tables show it.
+    return [point for point in points if math.isfinite(point.value)], False
 
 
 def _point_columns(points: Sequence[Point], axis: Axis, hosts: list[str]) -> dict[str, list[Any]]:

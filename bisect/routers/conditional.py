@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from fastapi import Header, Response
 
+from perfbisect.reports.formats import finite
+
 IfNoneMatch = Annotated[
     str | None, Header(max_length=1000, description="`ETag` of the answer that is there already.")
 ]
@@ -24,7 +26,11 @@ def conditional_json(value: Mapping[str, Any], if_none_match: str | None) -> Res
 
 def json_text(value: Mapping[str, Any]) -> str:
     """Return JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    options: Any = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    try:
+        return json.dumps(value, **options)
+    except ValueError:
+        return json.dumps(finite(value), **options)
 
 
 def conditional(

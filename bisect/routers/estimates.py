@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from perfbisect.errors import BadInputError, NotFoundError
@@ -17,6 +16,7 @@ from perfbisect.routers.access import Asking, act_once
 from perfbisect.routers.admission import check_request
 from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import Opened
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.services import Services
 
 router = APIRouter(prefix="/estimates", tags=["estimates"])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from perfbisect import report
 from perfbisect.build_watch import progress_of
@@ -17,6 +17,7 @@ from perfbisect.routers.bisections import BisectionId
 from perfbisect.routers.charts import Window, chart_of, read_evidence
 from perfbisect.routers.conditional import NOT_MODIFIED, IfNoneMatch, conditional, json_text
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, NumberAfter, Opened
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.routers.kept import Kept, Texts
 from perfbisect.store import queries
 from perfbisect.store.exports import export_axis_points
@@ -63,7 +64,7 @@ def list_axis_points(
     """
     if format != "json":
         axis, batches = export_axis_points(services.database, bisection_id)
-        exported = ([present.exported_point(each, axis) for each in batch] for batch in batches)
+        exported = ([present.axis_point_of(each, axis) for each in batch] for batch in batches)
         return export_response(exported, format, f"bisection-{bisection_id}-points")
     with services.database.read() as session:
         row = queries.get_bisection(session, bisection_id).row

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
-from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
@@ -30,6 +29,7 @@ from perfbisect.routers.deps import (
     words,
 )
 from perfbisect.routers.documents import REPORT_RESPONSES, ReportFormat, report_response
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.routers.subjects import completed
 from perfbisect.services import Services, request_experiment_cancel
 from perfbisect.store import experiment_queries, job_queries, queries

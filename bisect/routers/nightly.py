@@ -8,7 +8,6 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from packaging.utils import canonicalize_name
 from pydantic import ConfigDict, Field
 from sqlalchemy import select
@@ -28,6 +27,7 @@ from perfbisect.routers.access import Asking, record
 from perfbisect.routers.admission import check_text
 from perfbisect.routers.bisections import IdempotencyKey
 from perfbisect.routers.deps import DEFAULT_LIMIT, After, Limit, Opened
+from perfbisect.routers.finite import JSONResponse
 from perfbisect.services import Services
 from perfbisect.store.access import own_key
 from perfbisect.store.catalogue import find_repository

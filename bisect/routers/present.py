@@ -106,19 +106,8 @@ def summary_of(listing: Listing) -> models.Summary:
     )
 
 
-def axis_point_of(row: PointRow, axis: Axis) -> models.AxisPoint:
-    """Return a point with its position."""
-    return _axis_point(row, axis, row.environment.get("carried"))
-
-
-def exported_point(row: AnyRow, axis: Axis) -> models.AxisPoint:
-    """Return a point with its position, of the columns that ``exports`` reads."""
-    return _axis_point(row, axis, row.carried)
-
-
-def _axis_point(
-    row: PointRow | AnyRow, axis: Axis, carried: Sequence[Any] | None
-) -> models.AxisPoint:
+def axis_point_of(row: PointRow | AnyRow, axis: Axis) -> models.AxisPoint:
+    """Return a point with its position; of a row, or of the columns that ``exports`` reads."""
     return models.AxisPoint(
         id=row.id,
         position=axis.position_of_tree.get(row.tree, 0),
@@ -134,7 +123,7 @@ def _axis_point(
         bisection_id=row.bisection_id,
         experiment_id=row.experiment_id,
         wheel_id=row.wheel_id,
-        carried=[str(change) for change in carried or ()],
+        carried=[str(change) for change in row.environment.get("carried") or ()],
     )
 
 

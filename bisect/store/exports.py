@@ -28,7 +28,7 @@ _POINT = (
     PointRow.bisection_id,
     PointRow.experiment_id,
     PointRow.wheel_id,
-    PointRow.environment["carried"].label("carried"),
+    PointRow.environment,
 )
 
 

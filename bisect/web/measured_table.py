@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,12 +79,14 @@ def measured_commits(
 
 def _bar_of(levels: Collection[Sequence[float]]) -> Callable[[float], float]:
     """Return what says where a value stands on the bar."""
-    first = min((low for _, low, _ in levels), default=0.0)
-    width = max((high for _, _, high in levels), default=0.0) - first
+    first = min((low for _, low, _ in levels if math.isfinite(low)), default=0.0)
+    width = max((high for _, _, high in levels if math.isfinite(high)), default=0.0) - first
     scale = (BAR - 2 * _MARGIN) / width if width > 0 else 0.0
 
     def place(value: float) -> float:
-        return round(_MARGIN + (value - first) * scale, 1) if scale else BAR / 2
+        if not scale or not math.isfinite(value):
+            return BAR / 2
+        return round(_MARGIN + (value - first) * scale, 1)
 
     return place
 

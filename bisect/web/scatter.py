@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -41,6 +42,7 @@ def scatter_of(points: Sequence[Point]) -> Scatter | None:
 
     Values of different benchmarks, like those of different units, have no common scale.
     """
+    points = [point for point in points if math.isfinite(point.value)]
     accepted = [point for point in points if not point.rejected]
     if len(accepted) < 2 or len({(point.benchmark_digest, point.unit) for point in points}) != 1:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -39,11 +40,13 @@ class SeriesPlot:
 
 def series_plot(chart: Mapping[str, Any]) -> SeriesPlot | None:
     """Return the drawing of a series' columns; None where there is no night."""
-    points = chart["points"]
-    days = [date.fromisoformat(each).toordinal() for each in points["night"]]
+    columns = zip(chart["points"]["night"], chart["points"]["value"], strict=True)
+    points = [(night, float(value)) for night, value in columns if math.isfinite(value)]
+    days = [date.fromisoformat(night).toordinal() for night, _ in points]
+    values = [value for _, value in points]
     if not days:
         return None
-    low, high = float(min(points["value"])), float(max(points["value"]))
+    low, high = min(values), max(values)
     margin = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
     low, high = low - margin, high + margin
     first, last = min(days), max(max(days), min(days) + 1)
@@ -54,7 +57,7 @@ def series_plot(chart: Mapping[str, Any]) -> SeriesPlot | None:
     def y_of(value: float) -> float:
         return round(BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low), 1)
 
-    places = [(x_of(day), y_of(value)) for day, value in zip(days, points["value"], strict=True)]
+    places = [(x_of(day), y_of(value)) for day, value in zip(days, values, strict=True)]
     steps = sorted({round(first + (last - first) * k / (X_TICKS - 1)) for k in range(X_TICKS)})
     return SeriesPlot(
         dots="".join(f"M{x} {y}h0" for x, y in places),

@@ -221,7 +221,7 @@ def test_probabilities_never_claim_certainty(probability: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(9000.1, "9,000"), (12.345, "12.35"), (0.0012345, "0.001234"), (None, "?"), (math.inf, "?")],
+    [(9000.1, "9,000"), (12.345, "12.35"), (0.0012345, "0.001234"), (None, "?"), (math.inf, "∞")],
 )
 def test_values_for_people(value: float | None, text: str) -> None:
     """Values have four digits; what is not known is a question mark."""
