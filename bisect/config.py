@@ -11,7 +11,6 @@ several, one is chosen by ``FILE#NAME``. There are three ways to write them::
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from perfbisect.config_values import (
 )
 from perfbisect.core.recipe import Benchmark, Recipe
 from perfbisect.errors import BadInputError, NotFoundError, did_you_mean
+from perfbisect.toml_files import read_toml
 
 __all__ = [
     "Known",
@@ -245,13 +245,9 @@ def _read(file: Path) -> list[_Entry]:
 
 def _toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return read_toml(file)
     except FileNotFoundError as error:
         raise NotFoundError(f"{file}: no such file", value=str(file)) from error
-    except OSError as error:
-        raise BadInputError(f"{file}: can't be read: {error.strerror}", value=str(file)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInputError(f"{file}: not TOML: {error}", value=str(file)) from error
 
 
 def _tables(file: Path, kind: str, value: object) -> list[tuple[str, dict[str, Any]]]:

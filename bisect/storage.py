@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from perfbisect.errors import BadInputError, did_you_mean
+from perfbisect.toml_files import read_toml
 
 #: Scheme -> what has to be installed for it.
 SCHEMES = {"file": "", "s3": "perfbisect[s3]", "gs": "perfbisect[gcs]"}
@@ -49,10 +49,7 @@ def configured_url(directory: Path | None) -> str:
         BadInputError: it is no TOML, or the table can't be right; names the key.
     """
     file = (directory or Path.cwd()).resolve() / _FILE
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInputError(f"{file}: not TOML: {error}", value=str(file)) from error
+    document = read_toml(file) if file.is_file() else {}
     return _url_of(file, document.get(_TABLE, {}))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -15,6 +14,7 @@ from perfbisect.alerting.policy import Policy, parse_pause
 from perfbisect.config import PROJECT_FILE
 from perfbisect.core.alert_states import MessageEvent
 from perfbisect.errors import BadInputError
+from perfbisect.toml_files import read_toml
 
 #: Apprise's own generic posts: they would go around the guard of ``webhook`` targets.
 _AROUND_THE_GUARD = frozenset({"form", "forms", "json", "jsons", "xml", "xmls", "syslog", "dbus"})
@@ -154,10 +154,7 @@ def load_alert_config(directory: Path | None) -> AlertConfig:
     """
     place = (directory or Path.cwd()).resolve()
     file = place / PROJECT_FILE
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInputError(f"{file}: not TOML: {error}", value=str(file)) from error
+    document = read_toml(file) if file.is_file() else {}
     tables: dict[str, Any] = {key: document[key] for key in ("alerts", "notify") if key in document}
     found = _valid(AlertConfig, {"directory": place, **tables}, str(file))
     _check_names(found, document, file)

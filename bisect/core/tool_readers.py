@@ -23,6 +23,8 @@ from perfbisect.errors import did_you_mean
 EXAMPLES_PER_SECOND = "exp_per_second"
 #: Names among which the nearest is looked for.
 MOST_NAMES = 1000
+#: Summaries of PerfZero that are read; one is wanted.
+_MOST_SUMMARIES = 10
 #: Orbit prints steps per second with one decimal.
 ORBIT_RESOLUTION = 0.1
 
@@ -48,7 +50,7 @@ def _parse_perfzero(metric: Metric, text: str) -> Found:
     """One entry of ``benchmark_result.metrics`` of PerfZero's summary."""
     summaries = _perfzero_summaries(text) or [parse_json_text(text)]
     if len(summaries) > 1:
-        message = "PerfZero ran several methods; a benchmark is one of them"
+        message = f"PerfZero ran {len(summaries)} methods; a benchmark is one of them"
         raise ReadingError(message, advice="name one method in --benchmark_methods")
     result = summaries[0].get("benchmark_result") if isinstance(summaries[0], dict) else None
     if not isinstance(result, dict):
@@ -72,8 +74,8 @@ def _perfzero_summaries(text: str) -> list[Any]:
             raise ReadingError(f"PerfZero's summary is cut short: {error}") from error
         if summary not in found:
             found.append(summary)
-        if len(found) > 1:
-            # Refused by whoever asked; a log may hold millions.
+        if len(found) == _MOST_SUMMARIES:
+            # More than one is refused anyway, and a log may hold millions.
             break
     return found
 

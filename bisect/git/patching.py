@@ -13,12 +13,12 @@ from perfbisect.git.process import Completed, Git
 #: Largest patch that is taken, bytes.
 LARGEST_PATCH = 16 * 1024 * 1024
 
-_FAILED_AT = re.compile(r"^error: patch failed: (?P<path>.+):(?P<line>\d+)$")
+_FAILED_AT = re.compile(r"^error: patch failed: (?P<path>.+):(?P<line>\d{1,9})$")
 _FAILED = re.compile(
     r"^error: (?P<path>.+): (?P<why>does not exist in index|already exists in index"
     r"|patch does not apply|No such file or directory)$"
 )
-_HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_HUNK = re.compile(r"^@@ -(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
 @dataclass(frozen=True, slots=True)

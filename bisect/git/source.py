@@ -19,6 +19,9 @@ _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"(?P<host>[^/:\s-][^/:\s]*):(?P<path>[^:\s].*)")
 
 
+#: Longest path or URL that is looked at, in characters.
+LONGEST_SOURCE = 4000
+
 #: Why a URL with a password or token is refused, and what to do instead.
 CREDENTIALS = (
     "it holds credentials, which would be stored and shown; leave them out, and have git find "
@@ -54,16 +57,26 @@ def parse_source(source: str | Path, *, allow_local: bool) -> Source:
     text = str(source)
     if not text or text.startswith("-") or hides_something(text):
         raise _refuse(repr(text), "give the path or the URL of a git repository")
+    if len(text) > LONGEST_SOURCE:
+        raise _refuse(f"{text[:80]}…", f"it is longer than {LONGEST_SOURCE} characters")
     if isinstance(source, Path):
         return _local(source, allow_local)
     if _HELPER.match(text):
         raise _refuse(text, "transport helpers are not accepted; give an https or ssh URL")
     if "://" in text:
         return _from_url(text, allow_local)
-    path = Path(text).expanduser()
-    if path.exists() or _SCP.fullmatch(text) is None:
-        return _local(path, allow_local)
+    path = Path(text)
+    if _exists(path.expanduser()) or _SCP.fullmatch(text) is None:
+        return _local(path.expanduser(), allow_local)
     return Source(url=text, shown=text, local=False)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # A name that no file system takes.
+        return False
 
 
 def known_source(url: str) -> Source:
@@ -98,7 +111,7 @@ def _from_url(text: str, allow_local: bool) -> Source:
 def _local(path: Path, allow_local: bool) -> Source:
     if not allow_local:
         raise _refuse(str(path), "paths on the server's disk are not accepted; give a URL")
-    if not path.exists():
+    if not _exists(path):
         raise _refuse(str(path), "there is no such file or directory")
     if not path.is_dir():
         raise _refuse(str(path), "it is not a directory, so not a git repository")

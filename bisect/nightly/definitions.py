@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,11 +18,12 @@ from perfbisect.core.series import SeriesSettings
 from perfbisect.core.series_bound import FEWEST, MOST
 from perfbisect.core.states import Better
 from perfbisect.definitions import remember_repository
-from perfbisect.errors import BadInputError, NotFoundError, did_you_mean, why_unreadable
+from perfbisect.errors import BadInputError, NotFoundError, did_you_mean
 from perfbisect.git.source import parse_source
 from perfbisect.services import Services, known_repository
 from perfbisect.store.database import new_id, now
 from perfbisect.store.series_tables import SeriesRow
+from perfbisect.toml_files import read_toml
 from perfbisect.units import parse_percent
 
 #: Runs of a night that is measured here, unless told otherwise.
@@ -150,12 +150,9 @@ def read_project(directory: Path | None) -> dict[str, SeriesDefinition]:
     """
     file = (directory or Path.cwd()) / PROJECT_FILE
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = read_toml(file)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        why = why_unreadable(error)
-        raise BadInputError(f"{file}: can't be read: {why}", value=str(file)) from error
     tables = document.get("series", {})
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
         raise BadInputError(f"{file}: series are tables: [series.NAME]", field="series")

@@ -143,7 +143,7 @@ def _write(
 
 def _start(answer: requests.Response, offset: int) -> int:
     """Return the byte that an answer begins with: not every server can go on in the middle."""
-    told = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    told = re.match(r"bytes (\d{1,18})-", answer.headers.get("Content-Range", ""))
     if answer.status_code == 206 and told and int(told[1]) <= offset:
         return int(told[1])
     if answer.status_code == 206:
@@ -170,7 +170,7 @@ def _total(wheel: Published, answer: requests.Response, start: int) -> int:
 
 
 def _told_size(answer: requests.Response) -> int | None:
-    told = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
+    told = re.fullmatch(r"bytes \*/(\d{1,18})", answer.headers.get("Content-Range", ""))
     return int(told[1]) if told else None
 
 

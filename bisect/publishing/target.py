@@ -43,7 +43,7 @@ class Target:
         Raises:
             BadInputError: no such form.
         """
-        found = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?", version)
+        found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,9})?", version)
         if not found:
             raise BadInputError(
                 f"python: '{version}' is not a version like '3.9'", field="python", value=version

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfbisect.core.readers import MAX_CHARACTERS, Reading, ReadingError, read_metric
+from perfbisect.core.readers import MAX_CHARACTERS, Reading, ReadingError
 from perfbisect.core.recipe import Benchmark, Metric, ReaderKind
 from perfbisect.core.states import FailureKind
 from perfbisect.overruns import words_of
 from perfbisect.processes import ProcessResult
 from perfbisect.running.failures import failed
+from perfbisect.running.reading import read_apart
 from perfbisect.units import format_duration, format_size
 from perfbisect.untrusted import glob_files
 
@@ -98,7 +99,7 @@ def read_value(benchmark: Benchmark, output: str, directory: Path, seconds: floa
     """
     try:
         files = _metric_files(benchmark.metric, directory)
-        return read_metric(benchmark.metric, output, files)
+        return read_apart(benchmark.metric, output, files)
     except ReadingError as error:
         kind = FailureKind.PERMANENT if error.benchmark_failed else FailureKind.OURS
         raise failed(

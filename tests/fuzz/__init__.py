@@ -1,0 +1,1 @@
+"""Every parser of what others write, fed with anything at all."""
