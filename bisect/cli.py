@@ -31,6 +31,7 @@ from perfbisect.commands import (
     simulating,
     tokens,
     trying,
+    working,
 )
 from perfbisect.commands.options import say
 from perfbisect.errors import InternalError, PerfbisectError
@@ -77,6 +78,7 @@ app.command("bisect")(search.bisect)
 app.command("try")(trying.try_)
 app.command("demo")(demonstrate.demo)
 app.command("serve")(serving.serve)
+app.command("worker")(working.worker)
 app.command("simulate")(simulating.simulate)
 app.command("doctor")(machine.doctor)
 app.command("submit")(remote.submit)

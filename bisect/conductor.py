@@ -6,24 +6,27 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfbisect.build_watch import BuildWatch
-from perfbisect.core.facts import Action, Build, Finish, Run
+from perfbisect.core.facts import Action, Build, Finish
 from perfbisect.core.states import BisectionState, FailureKind, Outcome
-from perfbisect.engines.failing import failure_of
-from perfbisect.errors import DamagedError, PerfbisectError, TransientError
+from perfbisect.errors import TransientError
 from perfbisect.gather import Capacity
+from perfbisect.hosting import Flight, Hosting
 from perfbisect.job_table import load_job
 from perfbisect.jobs import Job, Look
-from perfbisect.ports import BuildDone, Engine, RunDone
+from perfbisect.leading import FencedDatabase, Tenure
+from perfbisect.ports import BuildDone, ClusterEngine, Engine, HostInfo, RunDone
 from perfbisect.recorder import Recorder
 from perfbisect.services import Services
+from perfbisect.starting import Starter
 from perfbisect.store import bisections, work
-from perfbisect.store.database import process_owner
-from perfbisect.store.jobs import JobRef, load_row
+from perfbisect.store.jobs import JobRef, asked_by, load_row
+from perfbisect.store.leases import FencedError
 from perfbisect.sweeping import left_behind
 from perfbisect.work_orders import WorkOrders
 
@@ -31,8 +34,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds the loop waits for news before it looks at the database by itself.
 TICK = 0.5
-#: Seconds between two renewals of leases.
-RENEW = 5.0
 #: Seconds after which a job is looked at without news.
 LOOK_AGAIN = 2.0
 #: Seconds until a step that the database refused is done again: the first time, and at most.
@@ -50,15 +51,8 @@ class _Active:
     #: Something happened since the last plan.
     dirty: bool = True
     looked_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A build or run under way here."""
-
-    ref: JobRef
-    #: Empty for builds.
-    host: str = ""
+    #: When it last started something.
+    served_at: float = 0.0
 
 
 class Conductor:
@@ -72,31 +66,57 @@ class Conductor:
         only: Collection[str] | None = None,
         clean_containers: Callable[[str], None] | None = None,
         no_room: Callable[[], str] = lambda: "",
+        lease_seconds: float = bisections.LEASE,
+        host_grace: float = 120.0,
+        detach: bool = False,
     ) -> None:
         """Make a conductor.
 
         Args:
             only: conduct these bisections (with their proofs) or experiments and no others; None:
-                whatever is there.
+                whatever is there, as the one server of this database that conducts.
             clean_containers: removes the containers that lost work (by id) left behind.
             no_room: says why no build may start now (a full disk); empty: one may.
+            lease_seconds: of silence after which this conductor counts as gone.
+            host_grace: seconds that a host of a cluster may be away before its jobs move.
+            detach: when stopped, leave what is under way on a cluster for the next conductor.
         """
+        self._tenure = Tenure(services.database, seconds=lease_seconds, leading=only is None)
+        services = replace(services, database=FencedDatabase(services.database, self._tenure))
         self._services = services
         self._database = services.database
         self._engine = engine
+        self._cluster = engine if isinstance(engine, ClusterEngine) else None
+        self._detach = detach
         self._only = only
-        self.owner = process_owner()
         self._orders = WorkOrders(services, clean_containers)
         self._recorder = Recorder(services)
         self._watch = BuildWatch(services, no_room)
+        self._hosting = Hosting(engine, self._database, host_grace)
         self._news: queue.SimpleQueue[BuildDone | RunDone] = queue.SimpleQueue()
         self._active: dict[JobRef, _Active] = {}
         #: By id of the build or run.
-        self._in_flight: dict[str, _Flight] = {}
-        self._prepared = False
+        self._in_flight: dict[str, Flight] = {}
+        #: Hosts as they were last remembered.
+        self._remembered: dict[str, HostInfo] = {}
+        #: Jobs whose end was asked for, and when that was last looked up.
+        self._cancelled: set[JobRef] = set()
+        self._cancels_at = -TICK
+        #: Seconds that a look at a job takes, on average.
+        self._look_seconds = 0.0
         self._swept = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def owner(self) -> str:
+        """Name under which this conductor writes."""
+        return self._tenure.owner
+
+    @property
+    def conducts(self) -> bool:
+        """Whether it conducts now, or stands by for another server."""
+        return self._tenure.conducts
 
     # ------------------------------------------------------------------ life
 
@@ -110,11 +130,17 @@ class Conductor:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self._engine.close()
-        self._drain()
+        if self._detach and self._cluster is not None:
+            self._cluster.detach()
+        else:
+            self._engine.close()
         try:
+            self._drain()
             with self._database.write() as session:
                 bisections.release_leases(session, self.owner)
+            self._tenure.release()
+        except FencedError:
+            log.warning("another process took over")
         except TransientError:
             # The leases run out by themselves.
             log.warning("leases could not be released")
@@ -172,28 +198,63 @@ class Conductor:
             else:
                 return
 
-    def _prepare(self) -> None:
-        if self._prepared:
+    def _remember_hosts(self) -> None:
+        found = {host.name: host for host in self._engine.hosts()}
+        news = [host for name, host in found.items() if self._remembered.get(name) != host]
+        if not news:
             return
         with self._database.write() as session:
-            for host in self._engine.hosts():
+            for host in news:
                 work.remember_host(session, host.name, host.pool, host.facts)
-        self._prepared = True
+        self._remembered |= {host.name: host for host in news}
 
     def _round(self) -> None:
-        self._prepare()
+        try:
+            self._tenure.keep()
+            if self._tenure.conducts:
+                self._conduct()
+            else:
+                self._stop.wait(TICK)
+        except FencedError:
+            self._give_way()
+
+    def _conduct(self) -> None:
+        self._remember_hosts()
         self._sweep()
         self._wait_for_news()
         self._recover()
         self._adopt()
+        self._look_for_cancels()
         self._watch.look({key: each.ref for key, each in self._in_flight.items() if not each.host})
-        for ref in sorted(self._active, key=self._turn):
+        for ref in sorted(self._active, key=self._turn()):
             self._advance_safely(ref)
 
-    def _turn(self, ref: JobRef) -> tuple[int, float]:
-        """Return what jobs are sorted by: the first one gets what is free."""
-        item = self._active[ref]
-        return -item.priority, item.looked_at
+    def _give_way(self) -> None:
+        """Drop everything: another process took over while this one was silent."""
+        log.error("another process took over from %s; what it did is dropped", self.owner)
+        for work_id in self._in_flight:
+            if self._cluster is not None:
+                self._cluster.let_go(work_id)
+            else:
+                self._engine.cancel(work_id)
+        for ref in self._active:
+            self._hosting.drop(ref)
+        self._in_flight.clear()
+        self._active.clear()
+        self._tenure.begin_anew()
+
+    def _turn(self) -> Callable[[JobRef], tuple[int, int, float]]:
+        """Return what jobs are sorted by: the first one gets what is free.
+
+        The one with the least under way, then the one that has waited longest.
+        """
+        busy = Counter(flight.ref for flight in self._in_flight.values())
+
+        def turn(ref: JobRef) -> tuple[int, int, float]:
+            item = self._active[ref]
+            return -item.priority, busy[ref], item.served_at
+
+        return turn
 
     def _sweep(self) -> None:
         """Once: clean up after processes that were killed after their work had ended."""
@@ -229,26 +290,40 @@ class Conductor:
     def _record(self, news: BuildDone | RunDone) -> None:
         try:
             if isinstance(news, BuildDone):
-                self._recorder.build(news)
+                recorded = self._recorder.build(news, self.owner)
             else:
-                self._recorder.run(news)
+                recorded = self._recorder.run(news, self.owner)
         except TransientError:
             # What was measured must not be lost because the database was busy.
             self._news.put(news)
             raise
-        self._in_flight.pop(news.id, None)
+        flight = self._in_flight.pop(news.id, None)
+        if not recorded:
+            log.warning("%s was taken over by another process: its result is dropped", news.id)
+            return
         self._orders.clean(news.id)
-        # A wheel may be what another bisection waits for, and a slot is free for anybody.
-        for item in self._active.values():
-            item.dirty = True
+        if self._cluster is not None:
+            self._cluster.recorded(news.id)
+        for ref, item in self._active.items():
+            item.dirty |= self._concerns(ref, flight)
+
+    def _concerns(self, ref: JobRef, flight: Flight | None) -> bool:
+        """Return whether the end of a build or run may change what a job does next."""
+        # A wheel may be what another job waits for, and a slot is free for anybody.
+        if flight is None or not flight.host or self._cluster is None:
+            return True
+        return ref == flight.ref or self._hosting.pinned(ref) == flight.host
 
     # ------------------------------------------------------------------ whose job
 
     def _recover(self) -> None:
-        """Close and clean up the work of processes that are gone."""
+        """Take over the work of processes that are gone, or close it and clean up after it."""
         with self._database.read() as session:
             if not work.any_lost(session):
                 return
+        if self._cluster is not None:
+            self._reattach(self._cluster)
+            return
         with self._database.write() as session:
             lost = work.mark_lost(session)
         for work_id in (*lost.builds, *lost.runs):
@@ -257,13 +332,27 @@ class Conductor:
         for item in self._active.values():
             item.dirty = True
 
+    def _reattach(self, cluster: ClusterEngine) -> None:
+        """Go on with what goes on without its process."""
+        with self._database.write() as session:
+            builds, runs = work.take_over(session, self.owner)
+        found = [(row.id, asked_by(row), "") for row in builds]
+        found += [(row.id, asked_by(row), row.host) for row in runs]
+        for work_id, ref, host in found:
+            assert ref is not None
+            log.info("taking over %s", work_id)
+            self._in_flight[work_id] = Flight(ref, host)
+            cluster.reattach(self._orders.orphan(work_id, host), self._news.put)
+
     def _adopt(self) -> None:
         """Take over what nobody conducts, renew leases, drop those that were lost."""
         with self._database.read() as session:
             wanted = bisections.any_unheld(session, self.owner, only=self._only)
         if wanted:
             with self._database.write() as session:
-                taken = bisections.acquire_leases(session, self.owner, only=self._only)
+                taken = bisections.acquire_leases(
+                    session, self.owner, only=self._only, seconds=self._tenure.seconds
+                )
             for ref in taken:
                 job = load_job(self._services, ref)
                 self._active[ref] = _Active(job, time.monotonic(), self._priority(ref))
@@ -278,12 +367,12 @@ class Conductor:
         held = {
             ref: moment - item.renewed_at
             for ref, item in self._active.items()
-            if moment - item.renewed_at >= RENEW
+            if moment - item.renewed_at >= self._tenure.renew_after
         }
         if not held:
             return
         with self._database.write() as session:
-            kept = bisections.renew_leases(session, self.owner, held)
+            kept = bisections.renew_leases(session, self.owner, held, self._tenure.seconds)
         for ref in held:
             if ref in kept:
                 self._active[ref].renewed_at = moment
@@ -293,6 +382,7 @@ class Conductor:
     def _drop(self, ref: JobRef) -> None:
         """Stop caring about a job; whatever runs for it here is cancelled."""
         self._active.pop(ref, None)
+        self._hosting.drop(ref)
         self._cancel_work_of(ref)
 
     def _cancel_work_of(self, ref: JobRef) -> bool:
@@ -308,27 +398,41 @@ class Conductor:
         """Advance; an unforeseen error ends this job, not the service."""
         try:
             self._advance(ref)
-        except TransientError:
+        except (TransientError, FencedError):
             raise
         except Exception as error:
             log.exception("%s: unforeseen error", ref.id)
             self._drop(ref)
             self._recorder.fail(ref, f"{type(error).__name__}: {error}")
 
+    def _look_for_cancels(self) -> None:
+        """Look up whose end was asked for, in one query for all jobs."""
+        moment = time.monotonic()
+        if moment - self._cancels_at >= TICK:
+            self._cancels_at = moment
+            with self._database.read() as session:
+                self._cancelled = bisections.cancelled(session, self.owner)
+
     def _advance(self, ref: JobRef) -> None:
         item = self._active[ref]
         moment = time.monotonic()
+        # Without news the plan can only change by the clock and by other processes. Looking without
+        # news must not take the time of those who have some.
+        pause = max(LOOK_AGAIN, 4 * len(self._active) * self._look_seconds)
+        cancelled = ref in self._cancelled
+        if not item.dirty and moment - item.looked_at < pause and not cancelled:
+            return
+        alone = len(self._active) == 1
+        may_build = self._watch.may_build(self._active)
+        capacity = self._hosting.capacity(ref, self._in_flight, may_build=may_build, alone=alone)
         with self._database.read() as session:
             row = load_row(session, ref)
             if row.state is BisectionState.FINISHED:
                 self._drop(ref)
                 return
             cancelled = row.cancel_requested_at is not None
-            # Without news the plan can only change by the clock and by other processes.
-            if not item.dirty and moment - item.looked_at < LOOK_AGAIN and not cancelled:
-                return
             elapsed = row.active_seconds + moment - item.renewed_at
-            look = item.job.look(session, self._capacity(), elapsed)
+            look = item.job.look(session, capacity, elapsed)
         item.dirty = False
         item.looked_at = moment
         if cancelled:
@@ -341,113 +445,37 @@ class Conductor:
         else:
             actions = item.job.decide(look)
             item.dirty = look.outdated
-            if not self._is_too_early(ref, actions):
+            self._look_seconds += 0.1 * (time.monotonic() - moment - self._look_seconds)
+            if not self._is_too_early(ref, actions, capacity):
                 self._carry_out(item, look, actions)
 
-    def _is_too_early(self, ref: JobRef, actions: Sequence[Action]) -> bool:
+    def _is_too_early(self, ref: JobRef, actions: Sequence[Action], capacity: Capacity) -> bool:
         """Return whether a plan gives up only because there is no room for it at this moment."""
         if self._watch.waiting and _gives_up(actions):
             return True
         others = any(flight.ref != ref for flight in self._in_flight.values())
-        return others and any(
+        return (others or self._hosting.is_short(capacity)) and any(
             isinstance(action, Finish) and action.code == "nothing_left" for action in actions
         )
-
-    def _capacity(self) -> Capacity:
-        hosts = tuple(host.name for host in self._engine.hosts())
-        busy = {flight.host for flight in self._in_flight.values() if flight.host}
-        builds = sum(not flight.host for flight in self._in_flight.values())
-        slots = max(self._engine.build_slots() - builds, 0)
-        if not self._watch.may_build(self._active):
-            slots = 0
-        free_hosts = tuple(host for host in hosts if host not in busy)
-        if self._engine.exclusive and builds:
-            free_hosts = ()
-        if self._engine.exclusive and busy:
-            slots = 0
-        return Capacity(slots, free_hosts, hosts, self._engine.exclusive)
 
     def _carry_out(self, item: _Active, look: Look, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, Finish):
                 self._end(item, look, action)
                 return
-        started = [self._start(item, look, action) for action in actions]
+        starter = self._starter()
+        started = [starter.start(item.job, look, action) for action in actions]
         if any(started):
+            item.served_at = time.monotonic()
             self._recorder.progress(item.job, look)
+        # Of several jobs each gets one build a round: the next one, if nobody else wants the slot.
+        builds = any(isinstance(action, Build) for action in actions)
+        item.dirty |= starter.wheel_lost or (builds and any(started) and len(self._active) > 1)
 
-    def _start(self, item: _Active, look: Look, action: Action) -> bool:
-        if isinstance(action, Build):
-            return self._start_build(item, action)
-        assert isinstance(action, Run)
-        return self._start_run(item, look, action)
-
-    def _start_build(self, item: _Active, action: Build) -> bool:
-        job = item.job
-        tree, commit = job.source_of(action.position)
-        with self._database.write() as session:
-            row = load_row(session, job.ref)
-            build_id = work.start_build(
-                session,
-                job.ref,
-                tree=tree,
-                recipe_digest=row.recipe_digest,
-                commit=commit,
-                owner=self.owner,
-            )
-            if build_id is None:
-                return False
-            bisections.add_decision(session, job.ref, action, build_id)
-            data = {"build_id": build_id, "position": action.position, "sha": commit}
-            bisections.add_event(session, job.ref, "build_started", data)
-        self._in_flight[build_id] = _Flight(job.ref)
-        try:
-            request = self._orders.build_request(row, build_id, tree, commit)
-            self._engine.submit_build(request, self._news.put)
-        except (OSError, PerfbisectError) as error:
-            self._news.put(BuildDone(build_id, failure_of(error)))
-        return True
-
-    def _start_run(self, item: _Active, look: Look, action: Run) -> bool:
-        job = item.job
-        wheel_id = look.wheels[job.representative(action.position)]
-        try:
-            wheel = self._orders.fetch_wheel(wheel_id)
-        except PerfbisectError as error:
-            # A store that does not answer has not lost the wheel: it is asked again later.
-            away = isinstance(error, TransientError) and not isinstance(error, DamagedError)
-            then = "trying again" if away else "it will be built again"
-            log.warning("wheel %s: %s; %s", wheel_id, error, then)
-            if not away:
-                self._orders.forget_wheel(wheel_id)
-                item.dirty = True
-            return False
-        benchmark_digest = job.benchmark_of(action.position)
-        with self._database.write() as session:
-            row = load_row(session, job.ref)
-            run_id = work.start_run(
-                session,
-                job.ref,
-                action,
-                wheel_id=wheel_id,
-                benchmark_digest=benchmark_digest,
-                owner=self.owner,
-            )
-            bisections.add_decision(session, job.ref, action, run_id)
-            data = {
-                "run_id": run_id,
-                "position": action.position,
-                "host": action.host,
-                "purpose": action.purpose,
-            }
-            bisections.add_event(session, job.ref, "run_started", data)
-        self._in_flight[run_id] = _Flight(job.ref, action.host)
-        try:
-            request = self._orders.run_request(row, run_id, wheel, benchmark_digest, action.host)
-            self._engine.submit_run(request, self._news.put)
-        except (OSError, PerfbisectError) as error:
-            self._news.put(RunDone(run_id, failure_of(error)))
-        return True
+    def _starter(self) -> Starter:
+        return Starter(
+            self._database, self._engine, self._orders, self.owner, self._in_flight, self._news.put
+        )
 
     def _end(self, item: _Active, look: Look, action: Finish) -> None:
         """Close a job; called again once whatever still runs for it is gone."""
@@ -457,6 +485,7 @@ class Conductor:
         seconds = time.monotonic() - item.renewed_at
         self._recorder.end(item.job, look, action, seconds)
         self._active.pop(ref)
+        self._hosting.drop(ref)
 
 
 def _gives_up(actions: Sequence[Action]) -> bool:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from perfbisect.core.recipe import Benchmark, Recipe
 from perfbisect.core.states import FailureKind
@@ -222,6 +222,56 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Cancel everything and wait until it is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a cluster has at this moment, and what of it could start something now."""
+
+    #: Name -> host, of those that are there.
+    hosts: Mapping[str, HostInfo]
+    #: Those of them on which a run could start now.
+    free_hosts: tuple[str, ...]
+    free_build_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Work that a process asked for which is gone: where its result is to be put."""
+
+    id: str
+    #: Where it runs; empty: a build, which may be anywhere.
+    host: str
+    work_dir: Path
+    log_path: Path
+
+
+@runtime_checkable
+class ClusterEngine(Engine, Protocol):
+    """An engine of many machines, whose work outlives the process that asked for it.
+
+    A job is measured on one of its hosts, which are told apart by name.
+    """
+
+    def room(self) -> Room:
+        """Return what is there and what is free; asked often, so it must not wait for anything."""
+        ...
+
+    def reattach(self, orphan: Orphan, done: Callable[[BuildDone | RunDone], None]) -> None:
+        """Take over work under way; ``done`` follows, with a transient failure if it is lost."""
+        ...
+
+    def recorded(self, work_id: str) -> None:
+        """Take note that a result is stored for good: until then it is kept where it was made."""
+        ...
+
+    def let_go(self, work_id: str) -> None:
+        """Care about a build or run no more, without ending it: it is somebody else's now."""
+        ...
+
+    def detach(self) -> None:
+        """Close without cancelling: what is under way goes on, for whoever reattaches to it."""
         ...
 
 

@@ -35,8 +35,12 @@ class Recorder:
         self._artifacts = services.artifacts
         self._hosts = HostWatch(services.database)
 
-    def build(self, news: BuildDone) -> None:
-        """Record how a build ended; its wheel is stored before anything refers to it."""
+    def build(self, news: BuildDone, owner: str) -> bool:
+        """Record how a build ended; its wheel is stored before anything refers to it.
+
+        Returns:
+            whether it was ``owner``'s to record; if not, somebody else took it over.
+        """
         result = news.result
         artifact = ""
         if isinstance(result, BuildSuccess):
@@ -46,11 +50,13 @@ class Recorder:
                 result = Failure(FailureKind.TRANSIENT, error.message, seconds=result.seconds)
         stored_log = store_log(self._services, news.id)
         with self._database.write() as session:
-            row = work.finish_build(session, news.id, result, artifact)
+            row = work.finish_build(session, news.id, result, artifact, owner=owner)
+            if row is None:
+                return False
             row.log_artifact = stored_log
             job = asked_by(row)
             if job is None:
-                return
+                return True
             data = {
                 "build_id": row.id,
                 "sha": row.commit_sha,
@@ -60,9 +66,14 @@ class Recorder:
                 "failure_kind": row.failure_kind,
             }
             bisections.add_event(session, job, "build_finished", data)
+        return True
 
-    def run(self, news: RunDone) -> None:
-        """Record how a run ended, with its point if it gave one."""
+    def run(self, news: RunDone, owner: str) -> bool:
+        """Record how a run ended, with its point if it gave one.
+
+        Returns:
+            whether it was ``owner``'s to record; if not, somebody else took it over.
+        """
         result = news.result
         artifacts: list[dict[str, Any]] = []
         if isinstance(result, RunSuccess):
@@ -76,7 +87,9 @@ class Recorder:
             run = session.get_one(RunRow, news.id)
             benchmark = session.get_one(BenchmarkRow, run.benchmark_digest)
             unit = str(benchmark.definition["unit"])
-            row = work.finish_run(session, news.id, result, unit)
+            row = work.finish_run(session, news.id, result, unit, owner=owner)
+            if row is None:
+                return False
             row.log_artifact = stored_log
             add_artifacts(session, news.id, artifacts)
             data = {
@@ -93,6 +106,7 @@ class Recorder:
             assert job is not None
             bisections.add_event(session, job, "run_finished", data)
         self._hosts.look(run.host)
+        return True
 
     def _put_all(self, success: RunSuccess) -> list[dict[str, Any]]:
         """Store the files that a run left, before anything refers to them."""

@@ -39,6 +39,14 @@ class Settings(BaseSettings):
     artifacts: str = ""
     #: What copies of artifacts behind a URL may take here together.
     artifact_cache_size: ByteSize = Field(default=ByteSize(20 * 1024**3), gt=0)
+    #: Where to build and run: this machine, or a Ray cluster.
+    engine: Literal["local", "ray"] = "local"
+    #: Head of the Ray cluster, ``host:port``; empty: the cluster that this machine is a node of.
+    ray_address: str = ""
+    #: Seconds that a host of the cluster may be away before its jobs move to another.
+    host_grace: float = Field(default=120.0, ge=0, le=86_400)
+    #: Seconds of silence after which a conductor counts as gone, and another one takes over.
+    lease_seconds: float = Field(default=60.0, ge=2, le=3600)
     #: Builds at once on this machine.
     build_slots: int = Field(default=1, ge=1)
     #: Name of this machine as a host; empty: its host name.

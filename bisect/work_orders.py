@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from perfbisect.errors import InternalError, TransientError
 from perfbisect.git.resolving import is_full_sha
 from perfbisect.git.source import known_source
 from perfbisect.packages import GRACE, Published, as_of, dating_options
-from perfbisect.ports import BuildRequest, CompanionSource, RunRequest
+from perfbisect.ports import BuildRequest, CompanionSource, Orphan, RunRequest
 from perfbisect.processes import kill_leftovers
 from perfbisect.services import Services
 from perfbisect.store.carried import carried_at, carried_in_experiment
@@ -34,6 +35,8 @@ from perfbisect.store.tables import (
     WheelRow,
 )
 from perfbisect.untrusted import remove_quietly
+
+log = logging.getLogger(__name__)
 
 
 def mirror_path(services: Services, url: str) -> Path:
@@ -66,6 +69,22 @@ class WorkOrders:
         self._services = services
         self._settings = services.settings
         self._clean_containers = clean_containers
+
+    def is_mirrored(self, row: BisectionRow | ExperimentRow) -> bool:
+        """Return whether the repository is mirrored here; begin to mirror it if not.
+
+        A server that takes over from one with another data directory has to make its mirrors first.
+        """
+        with self._services.database.read() as session:
+            url = session.get_one(RepositoryRow, row.repository_id).url
+        if mirror_path(self._services, url).is_dir():
+            return True
+        try:
+            self._services.mirrors.require(url, self._settings.mirrors_dir, wait=0.0)
+        except TransientError as error:
+            log.info("%s", error)
+            return False
+        return True
 
     def build_request(
         self, row: BisectionRow | ExperimentRow, build_id: str, tree: str, commit: str
@@ -201,6 +220,11 @@ class WorkOrders:
                     .where(WheelRow.id == wheel_id)
                     .values(recipe_digest=f"gone:{new_id()}")
                 )
+
+    def orphan(self, work_id: str, host: str) -> Orphan:
+        """Return where the result of somebody else's work is to be put."""
+        log_path = self._settings.logs_dir / f"{work_id}.log"
+        return Orphan(work_id, host, self._scratch(work_id), log_path)
 
     def clean(self, work_id: str) -> None:
         """Remove the scratch directory of work that ended."""

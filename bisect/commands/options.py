@@ -178,6 +178,20 @@ HostName = Annotated[
     str | None,
     typer.Option("--host", help="Name of this machine as a host [env: PERFBISECT_HOST_NAME]."),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", help="Where to build and run: local or ray [env: PERFBISECT_ENGINE; local]."
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Head of the Ray cluster [env: PERFBISECT_RAY_ADDRESS; that of this machine's node].",
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")
 ]

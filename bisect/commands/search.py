@@ -50,7 +50,8 @@ def bisect(
     carry: options.Carry = None,
     carry_pick: options.CarryPick = None,
     prereleases: options.Prereleases = None,
-    engine: Annotated[str, typer.Option(help="Where to build and run: local.")] = "local",
+    engine: options.Engine = None,
+    ray_address: options.RayAddress = None,
     host: options.HostName = None,
     data_dir: options.DataDir = None,
     database_url: options.DatabaseUrl = None,
@@ -58,13 +59,9 @@ def bisect(
 ) -> None:
     """Find every commit that changed a benchmark, and prove each one.
 
-    Or every version of a package. Builds and runs on this machine. The same command again goes on
-    with what is unfinished.
+    Or every version of a package. Builds and runs on this machine, or on a Ray cluster. The same
+    command again goes on with what is unfinished.
     """
-    if engine != "local":
-        raise BadInputError(
-            f"--engine: {engine!r} is not an engine; there is 'local'", field="engine", value=engine
-        )
     request = options.make_request(
         package=package,
         repository=repo,
@@ -91,7 +88,13 @@ def bisect(
         carry_pick=tuple(carry_pick or ()),
         prereleases=prereleases,
     )
-    settings = options.make_settings(data_dir=data_dir, database_url=database_url, host_name=host)
+    settings = options.make_settings(
+        data_dir=data_dir,
+        database_url=database_url,
+        host_name=host,
+        engine=engine,
+        ray_address=ray_address,
+    )
     with open_services(settings) as services:
         verdict = search(services, request, base_dir=Path.cwd())
         show_verdict(services, verdict, as_json=as_json)

@@ -33,6 +33,8 @@ def serve(
         bool,
         typer.Option("--no-auth", help="Whoever connects may submit, also from other machines."),
     ] = False,
+    engine: options.Engine = None,
+    ray_address: options.RayAddress = None,
     host: options.HostName = None,
     data_dir: options.DataDir = None,
     database_url: options.DatabaseUrl = None,
@@ -48,6 +50,8 @@ def serve(
         data_dir=data_dir,
         database_url=database_url,
         host_name=host,
+        engine=engine,
+        ray_address=ray_address,
         anonymous=Anonymous.SUBMIT if no_auth else None,
     )
     refuse_open_door(settings)

@@ -11,12 +11,13 @@ from sqlalchemy.orm import Session
 
 from perfbisect.core.facts import Action, Build, Finish, Run
 from perfbisect.core.states import BisectionState, Outcome
-from perfbisect.store.database import now, owner_is_dead
+from perfbisect.store.database import now
 from perfbisect.store.jobs import CONDUCTED, JobRef
+from perfbisect.store.leases import is_gone, revoke
 from perfbisect.store.tables import BisectionRow, DecisionRow, EventRow, ExperimentRow
 
-#: A conductor that has not renewed its lease for this long is taken for dead.
-LEASE = timedelta(seconds=60)
+#: Seconds: a conductor that has not renewed its lease for this long is taken for dead.
+LEASE = 60.0
 
 
 def add_event(session: Session, job: JobRef, kind: str, data: dict[str, Any]) -> None:
@@ -57,22 +58,34 @@ def add_decision(
     )
 
 
+def add_note(session: Session, job: JobRef, reason: str) -> None:
+    """Store something that was decided for a job besides what its planner chose."""
+    session.add(DecisionRow(**job.columns, kind="note", reason=reason, at=now()))
+    add_event(session, job, "note", {"reason": reason})
+
+
 def acquire_leases(
-    session: Session, owner: str, *, only: Collection[str] | None = None, limit: int = 64
+    session: Session,
+    owner: str,
+    *,
+    only: Collection[str] | None = None,
+    limit: int = 64,
+    seconds: float = LEASE,
 ) -> list[JobRef]:
     """Take over what is unfinished and conducted by nobody.
 
-    It is free when it has no lease, when its lease ran out, or when its holder is a process of this
-    machine that is gone.
+    It is free when it has no lease, or when its holder is gone: a process of this machine that has
+    ended, or one whose lease on itself ran out.
 
     Args:
         only: these bisections with their experiments, and experiments of these ids.
+        seconds: until the lease expires.
     """
     taken: list[JobRef] = []
     for row in _unheld(session, owner, only):
         if len(taken) == limit:
             break
-        if not _take(session, row, owner):
+        if not _take(session, row, owner, seconds):
             continue
         job = JobRef(type(row), row.id)
         if row.state is BisectionState.QUEUED:
@@ -104,7 +117,7 @@ def _unheld(
         if only is not None:
             query = query.where(_is_among(table, only))
         rows: Iterable[BisectionRow | ExperimentRow] = session.scalars(query)
-        found += [row for row in rows if _is_free(row)]
+        found += [row for row in rows if _is_free(session, row)]
     return found
 
 
@@ -114,6 +127,21 @@ def _is_among(
     if table is ExperimentRow:
         return or_(ExperimentRow.id.in_(only), ExperimentRow.bisection_id.in_(only))
     return table.id.in_(only)
+
+
+def cancelled(session: Session, owner: str) -> set[JobRef]:
+    """Return the jobs of ``owner`` whose end was asked for."""
+    return {
+        JobRef(table, found)
+        for table in CONDUCTED
+        for found in session.scalars(
+            select(table.id).where(
+                table.lease_owner == owner,
+                table.state != BisectionState.FINISHED,
+                table.cancel_requested_at.is_not(None),
+            )
+        )
+    }
 
 
 def any_unfinished(session: Session, only: Collection[str]) -> bool:
@@ -128,42 +156,50 @@ def any_unfinished(session: Session, only: Collection[str]) -> bool:
     )
 
 
-def _is_free(row: BisectionRow | ExperimentRow) -> bool:
+def _is_free(session: Session, row: BisectionRow | ExperimentRow) -> bool:
+    holder = row.lease_owner
     return (
-        row.lease_owner is None
+        holder is None
         or row.lease_expires_at is None
-        or row.lease_expires_at < now()
-        or owner_is_dead(row.lease_owner)
+        or is_gone(session, holder, row.lease_expires_at)
     )
 
 
-def _take(session: Session, row: BisectionRow | ExperimentRow, owner: str) -> bool:
+def _take(session: Session, row: BisectionRow | ExperimentRow, owner: str, seconds: float) -> bool:
     """Take the lease only if it is still the one that was read: two conductors may race."""
     table, before = type(row), row.lease_owner
     same = table.lease_owner.is_(None) if before is None else table.lease_owner == before
     taken = session.execute(
         update(table)
         .where(table.id == row.id, same)
-        .values(lease_owner=owner, lease_expires_at=now() + LEASE)
+        .values(lease_owner=owner, lease_expires_at=now() + timedelta(seconds=seconds))
         .execution_options(synchronize_session="fetch")
     )
-    return getattr(taken, "rowcount", 0) == 1
+    if getattr(taken, "rowcount", 0) != 1:
+        return False
+    if before is not None:
+        revoke(session, [before])
+    return True
 
 
-def renew_leases(session: Session, owner: str, held: Mapping[JobRef, float]) -> set[JobRef]:
+def renew_leases(
+    session: Session, owner: str, held: Mapping[JobRef, float], seconds: float = LEASE
+) -> set[JobRef]:
     """Extend the leases that ``owner`` holds; return those that are still its own.
 
     Args:
         held: seconds conducted since the last call.
+        seconds: until the leases expire.
     """
     kept = set()
-    for job, seconds in held.items():
+    until = now() + timedelta(seconds=seconds)
+    for job, conducted in held.items():
         renewed = session.execute(
             update(job.table)
             .where(job.table.id == job.id, job.table.lease_owner == owner)
             .values(
-                lease_expires_at=now() + LEASE,
-                active_seconds=job.table.active_seconds + seconds,
+                lease_expires_at=until,
+                active_seconds=job.table.active_seconds + conducted,
             )
         )
         if getattr(renewed, "rowcount", 0):

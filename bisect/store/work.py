@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,8 +14,9 @@ from perfbisect.core.facts import Run
 from perfbisect.core.states import WorkState
 from perfbisect.ports import BuildSuccess, Failure, RunSuccess
 from perfbisect.store.carried import carried_at, carried_in_experiment
-from perfbisect.store.database import new_id, now, owner_is_dead
+from perfbisect.store.database import new_id, now
 from perfbisect.store.jobs import JobRef
+from perfbisect.store.leases import is_gone, revoke
 from perfbisect.store.tables import BuildRow, HostRow, PointRow, RunRow, WheelRow
 
 _Row = TypeVar("_Row", BuildRow, RunRow)
@@ -92,10 +93,21 @@ def start_run(
 
 
 def finish_build(
-    session: Session, build_id: str, result: BuildSuccess | Failure | None, artifact: str = ""
-) -> BuildRow:
-    """Record how a build ended, and its wheel when it succeeded, in the caller's transaction."""
+    session: Session,
+    build_id: str,
+    result: BuildSuccess | Failure | None,
+    artifact: str = "",
+    *,
+    owner: str,
+) -> BuildRow | None:
+    """Record how a build ended, and its wheel when it succeeded, in the caller's transaction.
+
+    Returns:
+        the build; None: it is not ``owner``'s any more, or has ended: nothing is recorded.
+    """
     row = session.get_one(BuildRow, build_id)
+    if not _is_open(row, owner):
+        return None
     _close(row, result)
     if isinstance(result, BuildSuccess):
         row.environment = result.environment
@@ -123,10 +135,16 @@ def finish_build(
 
 
 def finish_run(
-    session: Session, run_id: str, result: RunSuccess | Failure | None, unit: str
-) -> RunRow:
-    """Record how a run ended, and its point when it gave a value, in the caller's transaction."""
+    session: Session, run_id: str, result: RunSuccess | Failure | None, unit: str, *, owner: str
+) -> RunRow | None:
+    """Record how a run ended, and its point when it gave a value, in the caller's transaction.
+
+    Returns:
+        the run; None: it is not ``owner``'s any more, or has ended: nothing is recorded.
+    """
     row = session.get_one(RunRow, run_id)
+    if not _is_open(row, owner):
+        return None
     _close(row, result)
     if isinstance(result, RunSuccess):
         wheel = session.get_one(WheelRow, row.wheel_id)
@@ -167,6 +185,11 @@ def _told(session: Session, row: RunRow, wheel: WheelRow, result: RunSuccess) ->
     return {**result.environment, "carried": carried} if carried else result.environment
 
 
+def _is_open(row: BuildRow | RunRow, owner: str) -> bool:
+    """Whether work is under way, and nobody else took it over."""
+    return row.state in ACTIVE and row.owner == owner
+
+
 def _close(row: BuildRow | RunRow, result: BuildSuccess | RunSuccess | Failure | None) -> None:
     row.finished_at = now()
     if result is None:
@@ -187,31 +210,41 @@ def _close(row: BuildRow | RunRow, result: BuildSuccess | RunSuccess | Failure |
 
 def any_lost(session: Session) -> bool:
     """Return whether a build or run is under way whose process is gone."""
-    owners = {
-        *session.scalars(select(BuildRow.owner).where(BuildRow.state.in_(ACTIVE)).distinct()),
-        *session.scalars(select(RunRow.owner).where(RunRow.state.in_(ACTIVE)).distinct()),
-    }
-    return any(owner_is_dead(owner) for owner in owners)
+    return bool(_gone_owners(session))
 
 
 def mark_lost(session: Session) -> Lost:
     """Close the builds and runs whose process is gone; return what has to be cleaned up."""
-    builds = _dead(session.scalars(select(BuildRow).where(BuildRow.state.in_(ACTIVE))))
-    runs = _dead(session.scalars(select(RunRow).where(RunRow.state.in_(ACTIVE))))
-    _lose(builds)
-    _lose(runs)
-    return Lost(tuple(row.id for row in builds), tuple(row.id for row in runs))
-
-
-def _lose(rows: Iterable[BuildRow | RunRow]) -> None:
-    for row in rows:
+    gone = _gone_owners(session)
+    builds, runs = _work_of(session, BuildRow, gone), _work_of(session, RunRow, gone)
+    for row in (*builds, *runs):
         row.state = WorkState.LOST
         row.cause = "the process that started it is gone"
         row.finished_at = now()
+    revoke(session, gone)
+    return Lost(tuple(row.id for row in builds), tuple(row.id for row in runs))
 
 
-def _dead(rows: Iterable[_Row]) -> list[_Row]:
-    return [row for row in rows if owner_is_dead(row.owner)]
+def take_over(session: Session, owner: str) -> tuple[list[BuildRow], list[RunRow]]:
+    """Make the work of processes that are gone ``owner``'s: it goes on without them."""
+    gone = _gone_owners(session)
+    builds, runs = _work_of(session, BuildRow, gone), _work_of(session, RunRow, gone)
+    for row in (*builds, *runs):
+        row.owner = owner
+    revoke(session, gone)
+    return builds, runs
+
+
+def _gone_owners(session: Session) -> list[str]:
+    owners = {
+        *session.scalars(select(BuildRow.owner).where(BuildRow.state.in_(ACTIVE)).distinct()),
+        *session.scalars(select(RunRow.owner).where(RunRow.state.in_(ACTIVE)).distinct()),
+    }
+    return sorted(owner for owner in owners if is_gone(session, owner))
+
+
+def _work_of(session: Session, kind: type[_Row], owners: Sequence[str]) -> list[_Row]:
+    return list(session.scalars(select(kind).where(kind.state.in_(ACTIVE), kind.owner.in_(owners))))
 
 
 def remember_host(session: Session, name: str, pool: str, facts: dict[str, Any]) -> None:
