@@ -14,8 +14,9 @@ from perfbisect.git.source import CREDENTIALS, holds_credentials
 _T = TypeVar("_T")
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
-#: Name of an environment variable.
+#: Name of an environment variable, and its value.
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+Value = Annotated[str, Field(max_length=10_000)]
 
 
 def _no_credentials(url: str | None) -> str | None:
@@ -58,7 +59,7 @@ class BisectionRequest(BaseModel):
         examples=["3e0ad8a004"],
     )
     bad: Text = Field(description="The same of the bad end.", examples=["3205135"])
-    recipe: str | dict[str, Any] | None = Field(
+    recipe: Text | dict[str, Any] | None = Field(
         default=None,
         validate_default=True,
         description="Name of a recipe, or its definition. Required with a repository.",
@@ -69,10 +70,10 @@ class BisectionRequest(BaseModel):
         description="Options of a Bazel recipe to turn on or off; others are as the recipe says.",
         examples=[{"xla": True, "tensorrt": False}],
     )
-    benchmark: str | dict[str, Any] = Field(
+    benchmark: Text | dict[str, Any] = Field(
         description="Name of a benchmark, or its definition.", examples=["resnet50-train-cpu"]
     )
-    env: dict[Variable, Annotated[str, Field(max_length=10_000)]] = Field(
+    env: dict[Variable, Value] = Field(
         default_factory=dict,
         max_length=100,
         description="Environment variables on top of the benchmark's: another benchmark.",
@@ -113,7 +114,7 @@ class BisectionRequest(BaseModel):
         default=True,
         description="Prove each verified culprit: revert it on the bad end, pick it on the good.",
     )
-    paths: tuple[str, ...] = Field(
+    paths: tuple[Text, ...] = Field(
         default=(), max_length=100, description="Only commits that touch these paths."
     )
     carry: tuple[Annotated[str, Field(min_length=1, max_length=1_000_000)], ...] = Field(
@@ -218,7 +219,7 @@ class _Changes(BaseModel):
     patch: tuple[Annotated[str, Field(min_length=1, max_length=1_000_000)], ...] = Field(
         default=(), max_length=20, description="Patches to apply last: their text, not a file name."
     )
-    env: dict[str, str] = Field(
+    env: dict[Variable, Value] = Field(
         default_factory=dict,
         max_length=100,
         description="Environment variables on top of the benchmark's.",
@@ -277,8 +278,8 @@ class ExperimentRequest(_Measuring):
     repository: Annotated[Text, AfterValidator(_no_credentials)] = Field(
         description="Name of a known repository, or its URL."
     )
-    recipe: str | dict[str, Any]
-    benchmark: str | dict[str, Any]
+    recipe: Text | dict[str, Any]
+    benchmark: Text | dict[str, Any]
     arms: tuple[ArmRequest, ...] = Field(min_length=1, max_length=50)
     against: ArmRequest | None = Field(
         default=None, description="The reference; nothing: the first arm's base, unchanged."
@@ -298,8 +299,8 @@ class ExperimentSubmission(_Measuring):
         validate_default=True,
         description="Name of a known repository, or its URL. Required without a bisection.",
     )
-    recipe: str | dict[str, Any] | None = Field(default=None, validate_default=True)
-    benchmark: str | dict[str, Any] | None = Field(default=None, validate_default=True)
+    recipe: Text | dict[str, Any] | None = Field(default=None, validate_default=True)
+    benchmark: Text | dict[str, Any] | None = Field(default=None, validate_default=True)
     arms: tuple[ArmSubmission, ...] = Field(default=(), max_length=50, validate_default=True)
     against: ArmSubmission | None = Field(
         default=None, description="The reference; nothing: the first arm's base, unchanged."
