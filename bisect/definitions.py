@@ -21,6 +21,7 @@ from perfbisect.config import (
 from perfbisect.core.recipe import Benchmark, Recipe, RecipeKind
 from perfbisect.errors import BadInputError, NotFoundError
 from perfbisect.git.source import parse_source
+from perfbisect.isolation import require_isolation
 from perfbisect.services import Services, known_repository
 from perfbisect.store.database import new_id, now
 from perfbisect.store.tables import BenchmarkRow, RecipeRow, RepositoryRow
@@ -101,6 +102,7 @@ def find_definitions(
         else load_recipe(recipe, base_dir).recipe
     )
     measured = find_benchmark(benchmark, base_dir)
+    require_isolation(services.settings, measured.benchmark, found_recipe)
     source = repository_source(services, repository, allow_local)
     return Definitions(
         benchmark=measured.benchmark,

@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     #: Whether API and form may define recipes and benchmarks themselves, which runs any command
     #: they like on this machine; else they name known ones.
     allow_inline: bool = False
+    #: Whether recipes and benchmarks that run on the machine itself, not in containers, are refused.
+    require_containers: bool = False
     #: Host names that the service answers to; empty: loopback names when bound to loopback, else
     #: any.
     allowed_hosts: list[str] = Field(default_factory=list)

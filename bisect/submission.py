@@ -27,6 +27,7 @@ from perfbisect.definitions import (
     store_definitions,
     store_recipe,
 )
+from perfbisect.isolation import require_isolation
 from perfbisect.request_models import BisectionRequest
 from perfbisect.services import Services
 from perfbisect.store import bisections
@@ -165,7 +166,9 @@ def _measured(
 ) -> Measured:
     """Return the benchmark; with a repository, it and the recipe as well."""
     if request.repository is None or request.recipe is None:
-        return find_benchmark(request.benchmark, base_dir).with_env(request.env)
+        published = find_benchmark(request.benchmark, base_dir).with_env(request.env)
+        require_isolation(services.settings, published.benchmark, None)
+        return published
     found = find_definitions(
         services,
         repository=request.repository,

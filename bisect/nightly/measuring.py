@@ -26,6 +26,7 @@ from perfbisect.definitions import (
 )
 from perfbisect.errors import BadInputError
 from perfbisect.history import open_mirror
+from perfbisect.isolation import require_isolation
 from perfbisect.nightly.definitions import repository_name
 from perfbisect.packages import Published, index_access, published_version
 from perfbisect.services import Services
@@ -161,6 +162,7 @@ def _of_package(
 ) -> _Plan:
     assert series.package is not None
     measured = find_benchmark(series.benchmark, services.settings.project_dir)
+    require_isolation(services.settings, measured.benchmark, None)
     access = index_access(services.settings.index_url)
     wheels = {
         number: published_version(series.package, build.revision, access=access, field="version")

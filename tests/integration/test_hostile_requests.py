@@ -140,3 +140,21 @@ def test_a_body_without_end_is_cut_off(door: Door) -> None:
 
     answer = door.client.post(f"{API}/bisections", content=chunks())
     assert answer.status_code == 413
+
+
+def test_where_containers_are_required_nothing_runs_without(tmp_path: Path) -> None:
+    """A recipe of the machine itself is refused where the settings want containers."""
+    repository = make_repository(tmp_path / "repository", 4)
+    (tmp_path / "perfbisect.toml").write_text(PROJECT)
+    settings = settings_in(
+        tmp_path,
+        project_dir=tmp_path,
+        allowed_repositories=[str(repository.path)],
+        require_containers=True,
+    )
+    with client_of(shown_app(settings)) as client:
+        asked = Door(client, repository, tmp_path / "run")
+        answer = client.post(f"{API}/bisections", json=asked.body())
+        assert answer.status_code == 422
+        assert "PERFBISECT_REQUIRE_CONTAINERS" in answer.json()["detail"]
+        assert asked.stored() == []
