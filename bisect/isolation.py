@@ -21,8 +21,8 @@ def require_isolation(settings: Settings, benchmark: Benchmark, recipe: Recipe |
     for field, value in (("recipe", recipe), ("benchmark", benchmark)):
         if value is not None and not value.docker:
             raise BadInputError(
-                f"{field}: '{value.name}' runs on the machine itself (docker = false), and here only "
-                "containers are allowed (PERFBISECT_REQUIRE_CONTAINERS)",
+                f"{field}: '{value.name}' runs on the machine itself (docker = false), and here "
+                "only containers are allowed (PERFBISECT_REQUIRE_CONTAINERS)",
                 field=field,
                 value=value.name,
             )

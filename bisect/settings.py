@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     #: Whether API and form may define recipes and benchmarks themselves, which runs any command
     #: they like on this machine; else they name known ones.
     allow_inline: bool = False
-    #: Whether recipes and benchmarks that run on the machine itself, not in containers, are refused.
+    #: Whether recipes and benchmarks are refused that run on the machine itself.
     require_containers: bool = False
     #: Host names that the service answers to; empty: loopback names when bound to loopback, else
     #: any.
