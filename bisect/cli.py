@@ -11,9 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from perfbisect.commands import (
     alerting,
@@ -37,8 +38,23 @@ from perfbisect.commands.options import say
 from perfbisect.errors import InternalError, PerfbisectError
 from perfbisect.report import printable
 
+
+class Commands(TyperGroup):
+    """The commands, with the messages of wrong values in plain words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # Typer hands on what pydantic says, with a prefix that tells nobody anything.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 app = typer.Typer(
     name="perfbisect",
+    cls=Commands,
     help="Find every commit that changed a benchmark, prove each one, keep all the evidence.",
     epilog="Exit codes: 0 answered, 1 not reproduced or inconclusive, 2 bad input, 3 failed.",
     no_args_is_help=True,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 from httpx_sse import SSEError, connect_sse
@@ -144,6 +145,25 @@ class Client:
         """Tell of an alert; return what became of it."""
         return self._json("POST", "/alerts/generic", json=body)
 
+    def series(self) -> Sequence[dict[str, Any]]:
+        """Return all nightly series by name."""
+        return self._list("/nightly")
+
+    def add_points(self, series: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """Add nights to a series; return what became of them.
+
+        Args:
+            body: ``{"points": [...]}``, and ``"series"`` with what a new one is.
+            key: the same key with the same points gives the same answer.
+        """
+        path = f"/nightly/{quote(series, safe='')}/points"
+        headers = {"Idempotency-Key": key}
+        return self._json("POST", path, json=body, headers=headers, timeout=SUBMIT_TIMEOUT)
+
+    def changes(self, series: str) -> Sequence[dict[str, Any]]:
+        """Return what changed in a series, the newest first."""
+        return self._list(f"/nightly/{quote(series, safe='')}/changes")
+
     def report(self, job_id: str, wanted: str = "md") -> str:
         """Return the report of a bisection or an experiment.
 
@@ -215,6 +235,22 @@ class Client:
                 if item.data and item.id.isdecimal():
                     yield Event(int(item.id), item.event, item.json())
 
+    def _list(self, path: str) -> Sequence[dict[str, Any]]:
+        try:
+            value = self._send("GET", path).json()
+        except ValueError:
+            value = None
+        if not isinstance(value, list):
+            raise self._strange()
+        return value
+
+    def _strange(self) -> BadInputError:
+        return BadInputError(
+            f"--server: {self.server} does not answer like a perfbisect server",
+            field="server",
+            value=self.server,
+        )
+
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         response = self._send(method, path, **options)
         try:
@@ -222,11 +258,7 @@ class Client:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise BadInputError(
-                f"--server: {self.server} does not answer like a perfbisect server",
-                field="server",
-                value=self.server,
-            )
+            raise self._strange()
         return value
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:

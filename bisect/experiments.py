@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,9 @@ from perfbisect.store.submitted import find_by_key, find_unfinished
 from perfbisect.store.tables import ArmRow, ExperimentRow
 from perfbisect.units import parse_duration, parse_percent
 
+#: Seconds to look for what picks need, for somebody at a terminal and within a request.
+_LONG, _SHORT = 120.0, 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class SubmittedExperiment:
@@ -70,10 +74,14 @@ def submit_experiment(
     resume: bool = False,
     progress: Progress | None = None,
     priority: int = 0,
+    patience: float | None = None,
 ) -> SubmittedExperiment:
     """Check a request and store it as an experiment that is ready to be conducted.
 
-    Args: as ``submission.submit``.
+    Args: as ``submission.submit``; and
+
+        patience: seconds to look for what picks need; None: few within a request, more for
+            somebody at a terminal.
 
     Raises:
         BadInputError: the request can't be right, or the reference can't be applied.
@@ -85,7 +93,9 @@ def submit_experiment(
         known = find_by_key(session, ExperimentRow, idempotency_key, asked)
         if known is not None:
             return SubmittedExperiment(known.id, False, _count_arms(session, known.id))
-    prepared = _prepare(services, request, base_dir, allow_local, progress)
+    if patience is None:
+        patience = _LONG if allow_local else _SHORT
+    prepared = _prepare(services, request, base_dir, allow_local, progress, patience)
     digest = _digest(prepared)
     files = put_files(services, prepared.definitions)
     with services.database.write() as session:
@@ -155,6 +165,7 @@ def _prepare(
     base_dir: Path | None,
     allow_local: bool,
     progress: Progress | None,
+    patience: float,
 ) -> _Prepared:
     max_seconds = parse_duration(request.max_time, "max_time") if request.max_time else None
     effect = parse_percent(request.min_effect, "min_effect")
@@ -197,8 +208,10 @@ def _prepare(
     if request.minimise_reverts:
         plan |= _minimisation(mirror, request)
         return _Prepared(definitions, (reference,), policy, plan, ExperimentKind.MINIMISE_REVERTS)
+    end = time.monotonic() + patience
     arms = tuple(
-        _arm_or_pick_set(mirror, arm, request.with_prerequisites, carrying) for arm in request.arms
+        _arm_or_pick_set(mirror, arm, request.with_prerequisites, carrying, end)
+        for arm in request.arms
     )
     return _Prepared(definitions, (reference, *arms), policy, plan, ExperimentKind.TRY)
 
@@ -295,9 +308,13 @@ def _name(wanted: ArmRequest) -> str:
 
 
 def _arm_or_pick_set(
-    mirror: Mirror, wanted: ArmRequest, with_prerequisites: bool, carrying: _Carrying
+    mirror: Mirror, wanted: ArmRequest, with_prerequisites: bool, carrying: _Carrying, end: float
 ) -> PreparedArm:
-    """Return the arm; where its one pick conflicts, with the smallest set that makes it apply."""
+    """Return the arm; where its one pick conflicts, with the smallest set that makes it apply.
+
+    Args:
+        end: when, of the monotonic clock, there is no more time to look for the set.
+    """
     arm = _arm(mirror, wanted, 0, carrying)
     if not with_prerequisites:
         return arm
@@ -312,8 +329,17 @@ def _arm_or_pick_set(
         )
     if not conflicts:
         return replace(arm, role=pick_set_role(None))
-    found = mirror.prerequisites(wanted.base, wanted.pick[0])
+    left = max(end - time.monotonic(), 0.0)
+    found = mirror.prerequisites(wanted.base, wanted.pick[0], max_seconds=left)
     if not isinstance(found, PickSet):
+        if time.monotonic() >= end:
+            raise BadInputError(
+                f"with_prerequisites: what '{wanted.pick[0]}' needs on '{wanted.base}' was not "
+                "found in time; 'perfbisect try --with-prerequisites' looks for longer, and names "
+                "the commits to give as further picks",
+                field="with_prerequisites",
+                value=True,
+            )
         problem = {**(arm.problem or {}), "nearest_miss": as_json(found)}
         return replace(arm, problem=problem)
     role = pick_set_role(found)

@@ -21,6 +21,7 @@ from perfbisect.config import recipe_from_dict
 from perfbisect.core.recipe import digest_of
 from perfbisect.core.revision import Revision
 from perfbisect.core.states import BisectionState, ExperimentKind, Outcome
+from perfbisect.demo import DIRECTORY as DEMO_DIRECTORY
 from perfbisect.services import Services
 from perfbisect.store import bisections
 from perfbisect.store.database import new_id, now
@@ -30,6 +31,7 @@ from perfbisect.store.tables import (
     ExperimentRow,
     HostRow,
     PointRow,
+    RepositoryRow,
     WheelRow,
 )
 
@@ -188,12 +190,14 @@ def _something_to_run(
         .join(HostRow, HostRow.name == PointRow.host)
         .join(BisectionRow, BisectionRow.id == PointRow.bisection_id)
         .join(WheelRow, WheelRow.id == PointRow.wheel_id)
+        .join(RepositoryRow, RepositoryRow.id == BisectionRow.repository_id)
         .where(
+            # Nobody follows what the demo measures.
+            RepositoryRow.url.not_like(f"%/{DEMO_DIRECTORY}"),
             HostRow.pool == pool,
             PointRow.rejected == "",
             PointRow.measured_at > moment - _IN_USE,
             WheelRow.published.is_(None),
-            BisectionRow.repository_id.is_not(None),
         )
         .order_by(PointRow.id.desc())
         .limit(1)

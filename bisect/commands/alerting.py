@@ -67,6 +67,10 @@ def alert(
         "after": after,
         "fingerprint": fingerprint,
     }
+    for name, text in told.items():
+        if text == "":
+            option = {"repository": "repo"}.get(name, name)
+            raise BadInputError(f"--{option}: is empty; name it, or leave it out", field=name)
     if series is None and benchmark is None and fingerprint is None:
         raise BadInputError("give --series, --benchmark or --fingerprint", field="series")
     if resolved and started is None:

@@ -34,9 +34,17 @@ def gc(
     PERFBISECT_KEEP_… say; never what an open bisection needs.
     """
     # Docker's client takes long to import; other commands must not wait for it.
-    from perfbisect.collecting import Collector
+    from perfbisect.collecting import Collected, Collector
 
     settings = options.make_settings(data_dir=data_dir, database_url=database_url)
+    if dry_run and not settings.data_dir.is_dir():
+        # To look, nothing is made.
+        options.say(f"{settings.data_dir} is not there: nothing was kept yet.")
+        if as_json:
+            options.print_json(_as_json(Collected(()), dry_run=True))
+        else:
+            _say_totals(Collected(()), dry_run=True)
+        return
     services = Services.open(settings)
     try:
         collected = Collector(services).collect(dry_run=dry_run)

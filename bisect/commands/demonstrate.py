@@ -16,6 +16,7 @@ from perfbisect.commands.search import open_services, search
 from perfbisect.commands.serving import run_server
 from perfbisect.commands.showing import print_verdict
 from perfbisect.config import load_recipe, recipe_to_dict
+from perfbisect.demo import DIRECTORY
 from perfbisect.demo.repository import (
     BENCHMARK,
     RECIPE_BAZEL,
@@ -62,7 +63,7 @@ def demo(
     recipe = demo_recipe(docker=docker, base_image=base_image)
     if not docker:
         refuse_without_compiler()
-    repository = generate(settings.data_dir / "demo-repository")
+    repository = generate(settings.data_dir / DIRECTORY)
     how = "Docker and Bazel" if docker else "the compiler at hand (--docker: Docker and Bazel)"
     options.say(f"Demo repository: {repository.path}, built with {how}.")
     verdict = _search(settings, repository, recipe)

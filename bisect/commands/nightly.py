@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,16 +14,18 @@ from sqlalchemy import select
 
 from perfbisect import series
 from perfbisect.commands import options
+from perfbisect.commands.remote import TokenFile, make_client
 from perfbisect.commands.search import Interrupted, InterruptFlag, open_services
+from perfbisect.core.recipe import digest_of
 from perfbisect.core.series_states import NightState
 from perfbisect.errors import BadInputError, why_unreadable
 from perfbisect.nightly.definitions import find_series
 from perfbisect.nightly.formats import read_csv
-from perfbisect.nightly.points import MOST_POINTS
+from perfbisect.nightly.points import MOST_POINTS, NightPoint
 from perfbisect.nightly.showing import all_series, change_json, nights_json, series_json
 from perfbisect.report import format_value, plural
 from perfbisect.services import Services
-from perfbisect.store.series_tables import SeriesNightRow
+from perfbisect.store.series_tables import SeriesNightRow, SeriesRow
 
 app = typer.Typer(help="Nightly series: points in, changes out.", no_args_is_help=True)
 
@@ -39,6 +42,11 @@ def import_points(
     better: Annotated[
         str | None, typer.Option(help="'higher' or 'lower', for a new series.")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send them to this server; else into the data directory."),
+    ] = None,
+    token_file: TokenFile = None,
     data_dir: options.DataDir = None,
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
@@ -49,17 +57,30 @@ def import_points(
     a repository and holds its commit. Sending a file again changes nothing.
     """
     points = read_csv(_read(file), str(file))
+    asked = {"unit": unit, "better": better} if unit or better else None
     definition = None
-    if unit or better:
-        data = {"unit": unit, "better": better}
-        definition = series.definition_from_dict(data, "--better")
-    settings = options.make_settings(data_dir=data_dir, database_url=database_url)
-    with open_services(settings) as services:
-        series.sync_project(services)
-        chosen = file.stem if name is None else name
-        answer = series.record_points(services, chosen, points, source="csv", definition=definition)
-        series.search(services)
-        changes = [change_json(each) for each in series.changes_of(services, chosen)]
+    if asked is not None:
+        definition = series.definition_from_dict(asked, "--better")
+    chosen = file.stem if name is None else name
+    if server is not None:
+        if data_dir is not None or database_url is not None:
+            raise BadInputError(
+                "--server: the points go to the server; leave --data-dir and --database-url out",
+                field="server",
+                value=server,
+            )
+        answer, changes = _sent(server, token_file, chosen, points, asked)
+    else:
+        settings = options.make_settings(data_dir=data_dir, database_url=database_url)
+        with open_services(settings) as services:
+            series.sync_project(services)
+            if definition is not None and _is_known(services, chosen, unit, better):
+                definition = None
+            answer = series.record_points(
+                services, chosen, points, source="csv", definition=definition
+            )
+            series.search(services)
+            changes = [change_json(each) for each in series.changes_of(services, chosen)]
     if as_json:
         options.print_json({**answer, "changes": changes})
         return
@@ -67,6 +88,52 @@ def import_points(
         f"{answer['series']}: {plural(answer['added'], 'night')} added, {answer['known']} known"
     )
     _print_changes(changes)
+
+
+def _is_known(services: Services, name: str, unit: str, better: str | None) -> bool:
+    """Return whether a series is there already, as it was said to be.
+
+    Raises:
+        BadInputError: it is there with another unit or direction.
+    """
+    with services.database.read() as session:
+        row = session.scalar(select(SeriesRow).where(SeriesRow.name == name))
+    if row is not None:
+        _refuse_other(name, {"unit": row.unit, "better": row.better}, unit, better)
+    return row is not None
+
+
+def _refuse_other(name: str, known: Mapping[str, Any], unit: str, better: str | None) -> None:
+    for option, wanted in (("unit", unit), ("better", better)):
+        if wanted and str(known[option]) != wanted:
+            raise BadInputError(
+                f"--{option}: series '{name}' has '{known[option]}', not '{wanted}'; leave it "
+                "out, or give the series another name with --series",
+                field=option,
+                value=wanted,
+            )
+
+
+def _sent(
+    server: str,
+    token_file: Path | None,
+    name: str,
+    points: Sequence[NightPoint],
+    asked: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Send points to a server; return its answer, and the changes that it knows of then."""
+    body: dict[str, Any] = {
+        "points": [point.model_dump(mode="json", exclude_defaults=True) for point in points]
+    }
+    with make_client(server, token_file) as client:
+        known = {each["name"]: each for each in client.series()}
+        if asked is not None and name in known:
+            _refuse_other(name, known[name], str(asked["unit"]), asked["better"])
+        elif asked is not None:
+            body["series"] = {key: value for key, value in asked.items() if value}
+        # Made of what is sent: the same file sent again is the same delivery.
+        answer = client.add_points(name, body, digest_of([name, body]))
+        return answer, list(client.changes(name))
 
 
 def _read(file: Path) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -14,7 +17,7 @@ from perfbisect.addresses import is_loopback
 from perfbisect.alerting.configuration import load_alert_config
 from perfbisect.commands import options
 from perfbisect.core.access import Anonymous
-from perfbisect.errors import BadInputError
+from perfbisect.errors import BadInputError, InternalError
 from perfbisect.json_logs import log_json
 from perfbisect.services import Services
 from perfbisect.settings import Settings
@@ -107,17 +110,43 @@ def run_server(settings: Settings) -> None:
         log_json()
     # uvicorn raises the signal that ended it once more after a clean end: that is a success too.
     signal.signal(signal.SIGTERM, _leave)
-    options.say(f"perfbisect serves http://{_shown(settings.bind)}:{settings.port}/")
-    uvicorn.run(
+    config = uvicorn.Config(
         create_app(settings),
-        host=settings.bind.strip("[]"),
-        port=settings.port,
         log_level="warning",
         log_config=None if as_json else LOGGING_CONFIG,
         # Each request is logged once, with its id and who asked.
         access_log=False,
         timeout_graceful_shutdown=5,
     )
+    with listen(settings.bind, settings.port) as listener:
+        options.say(f"perfbisect serves http://{_shown(settings.bind)}:{settings.port}/")
+        server = uvicorn.Server(config)
+        # An interrupt is how it is ended by hand.
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
+    if not server.started:
+        raise InternalError("the service did not start; its log says why")
+
+
+def listen(bind: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        BadInputError: the address is not this machine's, or the port is taken.
+    """
+    host = bind.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        # Without what Python adds to the system's words.
+        why = str(error.strerror or error).partition(" (while")[0]
+        field = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "bind"
+        raise BadInputError(
+            f"--{field}: {_shown(bind)}:{port} can't be listened on: {why}",
+            field=field,
+            value=port if field == "port" else bind,
+        ) from error
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -9,15 +9,29 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
 
 from perfbisect.alerting import signatures
 from perfbisect.alerting.configuration import load_alert_config
 from perfbisect.alerting.hands import dismiss_alert, start_alert
 from perfbisect.alerting.inbox import Receipt, counts, receive_all, reject_payload
-from perfbisect.alerting.payloads import Delivery, read_alertmanager, read_generic, read_json
+from perfbisect.alerting.mapping import NUMBERS, TEXTS
+from perfbisect.alerting.payloads import (
+    Delivery,
+    Firing,
+    Rejected,
+    read_alertmanager,
+    read_generic,
+    read_json,
+)
 from perfbisect.core.access import Scope
 from perfbisect.core.alert_states import AlertState, NoticeResult
-from perfbisect.errors import BadInputError, ForbiddenError, NotAuthorisedError
+from perfbisect.errors import (
+    BadInputError,
+    ForbiddenError,
+    NotAuthorisedError,
+    did_you_mean,
+)
 from perfbisect.problems import documented
 from perfbisect.routers import alert_models, models
 from perfbisect.routers.access import Asking, Gate, act_once, public, record
@@ -28,6 +42,7 @@ from perfbisect.services import Services
 from perfbisect.store import alert_queries
 from perfbisect.store.access import DELIVERY, Caller, delivered_before, once_key
 from perfbisect.store.database import now
+from perfbisect.store.series_tables import SeriesRow
 
 router = APIRouter(prefix="/alerts", tags=["alerts"])
 
@@ -200,10 +215,34 @@ def _stored(services: Services, source: str, body: bytes) -> dict[str, Any]:
     except BadInputError as error:
         reject_payload(services, source, error.message, body)
         raise
+    if source == "generic":
+        deliveries = [_refused_unknown(services, each) for each in deliveries]
     receipts = receive_all(services, deliveries)
     if receipts and all(each.result is NoticeResult.REJECTED for each in receipts):
-        raise BadInputError(f"alerts[0]: {receipts[0].detail}", field="alerts")
+        detail = receipts[0].detail
+        blamed = detail.partition(":")[0]
+        field = blamed if blamed in (*TEXTS, *NUMBERS) else "alerts"
+        raise BadInputError(f"alerts[0]: {detail}", field=field)
     return _answer(receipts)
+
+
+def _refused_unknown(services: Services, delivery: Delivery) -> Delivery:
+    """Reject an alert that names a series of this service which is none, and nothing else."""
+    if not isinstance(delivery, Firing):
+        return delivery
+    signal = delivery.signal
+    # Where it says itself what is to be bisected, the series may be the sender's own.
+    if not signal.series or signal.benchmark or signal.repository or signal.package:
+        return delivery
+    with services.database.read() as session:
+        names = list(session.scalars(select(SeriesRow.name)))
+    if signal.series in names:
+        return delivery
+    detail = (
+        f"series: no series '{signal.series}' here{did_you_mean(signal.series, names)}, and "
+        "neither benchmark nor repository that could be bisected without one"
+    )
+    return Rejected(signal.source, detail)
 
 
 def _answer(receipts: list[Receipt]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ STARTED = ("--started", "2019-09-14T06:00:00Z")
 
 def test_told_repeated_and_over(url: str) -> None:
     """The same alert is new, then repeated, then over; each time the command says which it is."""
-    command = ["alert", "--series", "resnet50-gpu", *STARTED, "--server", url]
+    command = ["alert", "--benchmark", "resnet50", *STARTED, "--server", url]
     first, second = call(command), call(command)
     over = call([*command, "--resolved", "--json"])
     assert [each.code for each in (first, second, over)] == [0, 0, 0]
@@ -48,6 +48,9 @@ def test_told_repeated_and_over(url: str) -> None:
         (("--series", "a", "--resolved"), "--started"),
         (("--series", "a", "--started", "yesterday"), "started_at"),
         (("--series", "a", "--before", "-3"), "before"),
+        (("--series", ""), "--series: is empty"),
+        (("--series", "a", "--pool", ""), "--pool: is empty"),
+        (("--series", "nobody-knows-it"), "series: no series 'nobody-knows-it' here"),
     ],
 )
 def test_what_can_not_be_right_is_bad_input(url: str, options: tuple[str, ...], words: str) -> None:

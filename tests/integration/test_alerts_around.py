@@ -24,7 +24,13 @@ from perfbisect.routers.alert_submission import AlertSubmitter
 from perfbisect.store.alert_tables import AlertRow, AnnouncementRow, FindingRow, NoticeRow
 from perfbisect.store.database import new_id, now
 from perfbisect.store.series_tables import SeriesChangeRow, SeriesPointRow, SeriesRow
-from perfbisect.store.tables import BisectionRow, ExperimentRow, PointRow, RunRow
+from perfbisect.store.tables import (
+    BisectionRow,
+    ExperimentRow,
+    PointRow,
+    RepositoryRow,
+    RunRow,
+)
 from perfbisect.submission import submit
 from perfbisect.testing import ScriptedBuilder
 
@@ -75,6 +81,13 @@ def test_a_wheel_against_itself(idle: Scene, tmp_path: Path) -> None:
     conductor.conduct_until_finished(person)
     later = now() + timedelta(minutes=20)
     assert start_due(services, now()) == []
+    with services.database.write() as session:
+        # What the demo measured is nobody's.
+        repository = session.scalars(select(RepositoryRow)).one()
+        own, repository.url = repository.url, "/data/demo-repository"
+    assert start_due(services, later) == []
+    with services.database.write() as session:
+        session.scalars(select(RepositoryRow)).one().url = own
     (started,) = start_due(services, later)
     conductor.conduct_until_finished(started)
     conductor.stop()

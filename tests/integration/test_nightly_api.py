@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 from tests.helpers.command_line import call
 from tests.helpers.conducting import PROJECT, make_conductor
-from tests.helpers.serving import API, client_of, opened, settings_in, shown_app
+from tests.helpers.serving import API, client_of, listening, opened, settings_in, shown_app
 from tests.helpers.waiting import until
 
 from perfbisect import series
 from perfbisect.api import create_app
 from perfbisect.conductor import Conductor
 from perfbisect.services import Services
+from perfbisect.store.series_tables import SeriesRow
 from perfbisect.testing import ScriptedBuilder, ScriptedRunner
 
 READERS = Path(__file__).resolve().parents[1] / "data" / "readers"
@@ -282,3 +284,40 @@ def test_wrong_files_are_told_by_row(tmp_path: Path, text: str, named: str) -> N
     told = call(["nightly", "import", str(file), f"--data-dir={tmp_path}/data"])
     assert told.code == 2
     assert named in told.err
+
+
+CSV = "night,value\n2019-09-14,7590.1\n2019-09-15,7601.7\n"
+
+
+@pytest.mark.parametrize("where", ["here", "on a server"])
+def test_an_import_does_not_change_what_a_series_is(tmp_path: Path, where: str) -> None:
+    """Another unit or direction is refused by its option; the same ones, or none, are welcome."""
+    (tmp_path / "perfbisect.toml").write_text("")
+    settings = settings_in(tmp_path, project_dir=tmp_path)
+    file = tmp_path / "resnet.csv"
+    file.write_text(CSV)
+    with listening(shown_app(settings)) as url:
+        place = ["--server", url] if where != "here" else [f"--data-dir={tmp_path}/data"]
+        command = ["nightly", "import", str(file), *place]
+        first = call([*command, "--unit", "s", "--better", "lower", "--json"]).json
+        assert (first["added"], first["changes"]) == (2, [])
+        for option, value in (("--unit", "ms"), ("--better", "higher")):
+            refused = call([*command, option, value])
+            assert refused.code == 2
+            assert f"{option}: series 'resnet' has" in refused.err
+        assert call([*command, "--unit", "s", "--json"]).json["known"] == 2
+        assert call([*command, "--json"]).json["known"] == 2
+    with opened(settings) as services, services.database.read() as session:
+        row = session.scalars(select(SeriesRow)).one()
+        assert (row.unit, row.better) == ("s", "lower")
+
+
+def test_an_import_goes_to_one_place(tmp_path: Path) -> None:
+    """A server and a data directory at once is bad input."""
+    file = tmp_path / "resnet.csv"
+    file.write_text(CSV)
+    ended = call(
+        ["nightly", "import", str(file), "--server", "http://127.0.0.1:9", f"--data-dir={tmp_path}"]
+    )
+    assert ended.code == 2
+    assert "--server: the points go to the server" in ended.err

@@ -11,6 +11,7 @@ from tests.helpers.conducting import FactorRunner, make_conductor, open_services
 from tests.helpers.repositories import Workshop
 
 from perfbisect.core.states import FailureKind
+from perfbisect.errors import BadInputError
 from perfbisect.experiments import submit_experiment
 from perfbisect.history import Mirror
 from perfbisect.ports import BuildRequest, Failure
@@ -90,6 +91,30 @@ def _tried(
         dossier = experiment_dossier(session, submitted.id)
     answer: dict[str, Any] = dossier["answer"]
     return answer | {"markdown": render_dossier(dossier, "md")}
+
+
+def test_a_request_is_not_kept_open_for_the_search(
+    services: Services, shop: Workshop, tmp_path: Path
+) -> None:
+    """Where the set is not found in time, the answer says so and what looks for longer."""
+    request = ExperimentRequest(
+        repository=str(shop.path),
+        recipe="scripted",
+        benchmark="scripted",
+        arms=(ArmRequest(base="r2.0", pick=("fix",)),),
+        with_prerequisites=True,
+    )
+    with pytest.raises(BadInputError, match="perfbisect try --with-prerequisites") as refused:
+        submit_experiment(
+            services,
+            request,
+            requested_by="tester",
+            origin="api",
+            base_dir=tmp_path,
+            allow_local=True,
+            patience=0.0,
+        )
+    assert refused.value.field == "with_prerequisites"
 
 
 def _picked(shop: Workshop, arm: dict[str, Any]) -> list[str]:

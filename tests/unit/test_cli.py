@@ -14,7 +14,7 @@ from perfbisect.commands.options import (
     parse_switches,
 )
 from perfbisect.commands.remote import read_token
-from perfbisect.commands.serving import refuse_open_door
+from perfbisect.commands.serving import listen, refuse_open_door
 from perfbisect.commands.simulating import parse_steps
 from perfbisect.core.access import Anonymous
 from perfbisect.core.states import ChangeKind
@@ -28,6 +28,34 @@ def test_usage_errors_are_bad_input() -> None:
     assert call(["bisect", "--nonsense"]).code == 2
     assert call(["bisect"]).code == 2
     assert call(["frobnicate"]).code == 2
+
+
+def test_wrong_words_are_told_plainly() -> None:
+    """A word that is none of those an option has is named, without the library's prefix."""
+    arguments = ["bisect", "--repo=.", "--good=a", "--bad=b", "--recipe=r", "--benchmark=b"]
+    ended = call([*arguments, "--find", "foo"])
+    assert ended.code == 2
+    assert "'--find': 'foo' is not one of 'first', 'all', 'fix'" in ended.err
+
+
+def test_looking_what_would_go_makes_nothing(tmp_path: Path) -> None:
+    """`gc --dry-run` on a directory that is not there says so, and leaves it so."""
+    ended = call(["gc", "--dry-run", "--data-dir", str(tmp_path / "data")])
+    assert (ended.code, ended.out) == (0, "would go: nothing\n")
+    assert "is not there" in ended.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_taken_is_bad_input(tmp_path: Path) -> None:
+    """`serve` says that it serves only once it does; a port in use is told by its option."""
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        ended = call(["serve", "--port", port, "--data-dir", str(tmp_path / "data")])
+    assert ended.code == 2
+    assert f"--port: 127.0.0.1:{port} can't be listened on" in ended.err
+    assert "serves" not in ended.err + ended.out
+    with pytest.raises(BadInputError, match=r"--bind: 192\.0\.2\.1:80"):
+        listen("192.0.2.1", 8080)
 
 
 def test_the_version_is_printed() -> None:
