@@ -1,7 +1,7 @@
 """Power loss and torn files: what is on the disk is a moment of the database, and no wheel is half.
 
-A power cut is simulated by what it leaves: the database's file as it was, and a write-ahead log that
-ends anywhere, or of which any page was not written.
+A power cut is simulated by what it leaves: the database as it was, and a write-ahead log that ends
+anywhere, or of which any page was not written.
 """
 
 from __future__ import annotations
