@@ -10,6 +10,8 @@ import pytest
 
 from perfbisect.building import artifacts
 from perfbisect.building.artifacts import NoResultError, result_of
+from perfbisect.running.archives import MAX_UNPACKED, unpack
+from perfbisect.running.failures import RunFailed
 from perfbisect.running.leftovers import collect
 from perfbisect.untrusted import glob_files, hand_over, is_own_file, remove, remove_quietly
 
@@ -85,6 +87,19 @@ def test_a_sparse_file_counts_in_full(out: Path) -> None:
         file.truncate(artifacts.MAX_BYTES + 1)
     with pytest.raises(NoResultError, match="more than"):
         result_of(out, epoch=0)
+
+
+def test_an_archive_that_claims_more_than_it_may_is_refused(out: Path) -> None:
+    """What an archive says that it holds is counted before anything of it is written."""
+    archive = out / "bomb.tar"
+    member = tarfile.TarInfo("hole")
+    member.size = MAX_UNPACKED + 1
+    archive.write_bytes(member.tobuf())
+    inside = out / "inside"
+    inside.mkdir()
+    with pytest.raises(RunFailed, match="holds more than"):
+        unpack(archive, inside)
+    assert list(inside.iterdir()) == []
 
 
 def test_links_and_pipes_of_a_run_are_not_read(out: Path, secret: Path) -> None:
