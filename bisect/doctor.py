@@ -19,6 +19,7 @@ from perfbisect.checks.machine import (
     read_pressure,
 )
 from perfbisect.checks.services import check_database, check_docker, check_index
+from perfbisect.checks.storage import check_shared_artifacts
 from perfbisect.checks.tools import (
     check_bazel,
     check_compiler,
@@ -63,6 +64,7 @@ def check_all(
         check_noise(os.getloadavg()[0], len(os.sched_getaffinity(0)), read_pressure()),
         check_disk(directory),
         check_database(url or f"sqlite:///{directory / 'perfbisect.db'}"),
+        *check_shared_artifacts(settings),
         check_index(),
     ]
 

@@ -15,6 +15,8 @@ from tests.helpers.conducting import PROJECT, make_conductor, make_repository, r
 from tests.helpers.object_store import BUCKET, client, s3_server
 from tests.helpers.serving import client_of, opened, shown_app
 
+from perfbisect.checks import Status
+from perfbisect.checks.storage import check_artifacts
 from perfbisect.errors import BadInputError, DamagedError, NotFoundError, TransientError
 from perfbisect.services import Services
 from perfbisect.settings import Settings
@@ -149,6 +151,14 @@ def test_a_killed_upload_leaves_nothing_under_its_key(tmp_path: Path) -> None:
     assert [path for path in (tmp_path / "shared" / "sha256").rglob("*") if path.is_file()] == []
     key = store.put(file)
     assert store.fetch(key).read_bytes() == b"x" * 3_000_000
+
+
+def test_the_doctor_tries_the_store(kept: Kept) -> None:
+    """What it stores it reads back and deletes; a bucket that is not there is missing."""
+    assert check_artifacts(kept.url).status is Status.OK
+    assert kept.names() == []
+    missing = check_artifacts(f"{kept.url.partition(':')[0]}:///proc/no-such")
+    assert (missing.status, missing.required) == (Status.MISSING, True)
 
 
 def test_a_store_that_is_away_is_named(server: str, tmp_path: Path) -> None:
