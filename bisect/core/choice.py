@@ -61,6 +61,21 @@ def _end_counts(situation: Situation, host: str) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+def arrival_runs(situation: Situation, inference: Inference) -> list[Run]:
+    """Return the anchor run of the one host to which a search moved from one that is gone.
+
+    Both ends come first there: nothing that was measured elsewhere can be compared otherwise.
+    """
+    facts, samples = situation.facts, inference.samples
+    if len(facts.hosts) != 1 or facts.hosts != situation.free_hosts:
+        return []
+    host = facts.hosts[0]
+    elsewhere = (samples.history == 0) & (samples.host != samples.hosts.index(host))
+    if not elsewhere.any() or min(_end_counts(situation, host)) > 0:
+        return []
+    return [anchor_run(situation, host, "the search moved here")]
+
+
 def calibration_runs(situation: Situation, inference: Inference, hosts: list[str]) -> list[Run]:
     """Return anchor runs of hosts that have none yet, or none for a while."""
     facts, axis = situation.facts, situation.axis

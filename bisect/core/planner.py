@@ -18,6 +18,7 @@ from perfbisect.core.axis import IntArray
 from perfbisect.core.candidates import Candidate, candidates
 from perfbisect.core.choice import (
     anchor_run,
+    arrival_runs,
     calibration_runs,
     search_builds,
     search_runs,
@@ -107,6 +108,8 @@ def _with_ends(
     ends: EndsTest,
 ) -> tuple[Action, ...]:
     """Decide once both ends have been measured."""
+    if arrivals := arrival_runs(situation, inference):
+        return tuple(arrivals)
     inside = len(inference.nodes) > 2 and bool(answer.found)
     if ends.verdict is Ends.SWAPPED:
         return (endings.ends_swapped(situation.facts, belief),)

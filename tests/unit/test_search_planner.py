@@ -368,3 +368,29 @@ def test_the_ends_are_looked_at_before_an_answer() -> None:
     late = bench.observations[len(bench.observations) // 2 :]
     assert len(bench.observations) >= 16
     assert {0, 200} <= {observation.position for observation in late}
+
+
+def test_a_search_that_moves_measures_both_ends_on_its_new_host_first() -> None:
+    """Its host is gone: whatever was located there, the new one begins with both ends."""
+    before = _ends(9000.0, 6000.0) + tuple(_points(50, (9010.0, 8990.0)))
+    facts = _facts(
+        wheels=frozenset({0, 50, 51, 100}),
+        observations=before + tuple(_points(51, (6010.0, 5990.0))),
+        hosts=("new",),
+        free_hosts=("new",),
+        exclusive=False,
+    )
+    seen = []
+    for number in range(2):
+        (run,) = plan(facts).actions
+        assert isinstance(run, Run)
+        assert (run.host, run.purpose) == ("new", Purpose.ANCHOR)
+        seen.append(run.position)
+        value = 9000.0 if run.position == 0 else 6000.0
+        point = Observation(run.position, value, "new", 5000.0 + number, Purpose.ANCHOR)
+        facts = replace(facts, observations=(*facts.observations, point))
+    assert sorted(seen) == [0, 100]
+    assert not any(
+        isinstance(action, Run) and action.purpose is Purpose.ANCHOR
+        for action in plan(facts).actions
+    )
