@@ -138,8 +138,12 @@ def grid_for(values: FloatArray, groups: IntArray) -> Grid:
     levels = np.linspace(low, high, count)
     # Below this a level would fall between the grid's points and fit none of them.
     sigmas = np.maximum(_noise_scales(scale, freedom), 0.7 * (levels[1] - levels[0]))
-    log_prior = -0.5 * (np.log(sigmas / NOISE_MEDIAN) / NOISE_LOG_SD) ** 2
-    return Grid(levels, sigmas, log_prior, scale)
+    return Grid(levels, sigmas, noise_prior(sigmas), scale)
+
+
+def noise_prior(sigmas: FloatArray) -> FloatArray:
+    """Return the log prior of noise scales."""
+    return np.asarray(-0.5 * (np.log(sigmas / NOISE_MEDIAN) / NOISE_LOG_SD) ** 2)
 
 
 def _noise_scales(scale: float, freedom: float) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from perfbisect.core.axis import IntArray
 from perfbisect.core.facts import FloatArray
-from perfbisect.core.likelihood import MAX_LEVELS, Grid, grid_for
+from perfbisect.core.likelihood import MAX_LEVELS, Grid, grid_for, noise_prior
 from perfbisect.core.posterior import kernel_of
 from perfbisect.core.series_bound import bound_for
 from perfbisect.core.series_chain import (
@@ -43,6 +43,14 @@ LOOKBACK = 14
 FEWEST_NIGHTS = 5
 #: Nights taken together as repeats when the noise is estimated.
 BLOCK = 3
+#: Makes a standard deviation of a median distance, for normal noise.
+MAD = 1.4826
+#: What is farther from the middle than so many of these is taken to be as far.
+FAR_OFF = 4.0
+#: Noise scales are asked about up to so many times that of all nights together, …
+ROOM = 1.6
+#: … this far apart at most (logarithm).
+SCALES_APART = 0.35
 #: A jump in the model is at least this share of the smallest effect worth naming, as in the search.
 JUMP_SHARE = 0.85
 #: Probability that the change lies in the nights that are named.
@@ -158,13 +166,29 @@ def _grid(values: FloatArray) -> Grid:
     # Neighbours in time stand in for repeats: a step or a drift touches few of them.
     blocks = np.minimum(np.arange(len(values)) // BLOCK, max(0, len(values) // BLOCK - 1))
     grid = grid_for(values, blocks)
+    sigmas = _with_whole(grid.sigmas, values)
     newest = values[-BLOCK:]
     low = min(float(grid.levels[0]), float(newest.min()) - 2.0 * grid.scale)
     high = max(float(grid.levels[-1]), float(newest.max()) + 2.0 * grid.scale)
     count = min(MAX_LEVELS, 1 + math.ceil((high - low) / grid.spacing))
     levels = np.linspace(low, high, count)
-    sigmas = np.maximum(grid.sigmas, 0.7 * (levels[1] - levels[0]))
-    return Grid(levels, sigmas, grid.log_prior, grid.scale)
+    sigmas = np.maximum(sigmas, 0.7 * (levels[1] - levels[0]))
+    return Grid(levels, sigmas, noise_prior(sigmas), grid.scale)
+
+
+def _with_whole(sigmas: FloatArray, values: FloatArray) -> FloatArray:
+    """Add noise scales up to that of all nights about their middle, steps included.
+
+    The few blocks of a young series may agree by chance. Were the noise as little as they say,
+    every night would be a step.
+    """
+    off = np.abs(values - np.median(values))
+    whole = float(np.sqrt(np.mean(np.minimum(off, FAR_OFF * MAD * np.median(off)) ** 2)))
+    top, enough = float(sigmas[-1]), ROOM * whole
+    if top >= enough:
+        return sigmas
+    more = math.ceil(math.log(enough / top) / SCALES_APART)
+    return np.append(sigmas, np.geomspace(top, enough, more + 1)[1:])
 
 
 def _dealt_with(days: IntArray, known: Sequence[KnownChange]) -> tuple[BoolArray, BoolArray]:

@@ -55,6 +55,14 @@ def test_a_clear_drop_is_suspected_on_its_first_night() -> None:
     assert found.nights == 1
 
 
+def test_a_young_series_whose_nights_agree_by_chance_is_not_suspected() -> None:
+    """Of 250 stable series of twelve nights none comes near the bound, however alike some are."""
+    odds = [
+        log_odds_of_change(nights(noisy([9000.0] * 12, seed=seed)), SETTINGS) for seed in range(250)
+    ]
+    assert max(odds) < bound_for(1.0)
+
+
 def test_a_drop_of_two_thirds_is_no_outlier() -> None:
     """However far a clean series falls, the first night raises a suspicion."""
     found = find_change(nights(noisy([9000.0] * 40 + [2900.0], 0.02)), SETTINGS)
