@@ -16,8 +16,9 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from docker.types import Mount
+from docker.types import DeviceRequest, Mount
 
+from perfbisect.container_devices import refusal
 from perfbisect.container_limits import denied
 from perfbisect.errors import BadInputError, InternalError, TransientError
 from perfbisect.overruns import KEEP_FREE, DiskGuard, Overrun
@@ -51,8 +52,11 @@ class ContainerSpec:
     memory: str = ""
     #: Cores; 0: all.
     cpus: float = 0.0
-    #: GPUs by index; empty: none.
-    gpus: Sequence[int] = field(default_factory=tuple)
+    #: GPUs and other devices (see ``container_devices``); empty: none.
+    devices: Sequence[DeviceRequest] = ()
+    #: Processors and NUMA nodes that it may use; empty: all.
+    cpuset: Sequence[int] = ()
+    nodes: Sequence[int] = ()
     #: Labels besides that of the work.
     labels: Mapping[str, str] = field(default_factory=dict)
     #: Bytes that must stay free where it can write; with less, it is ended.
@@ -216,10 +220,12 @@ class Docker:
             limits |= {"mem_limit": spec.memory, "memswap_limit": spec.memory}
         if spec.cpus:
             limits["nano_cpus"] = int(spec.cpus * 1e9)
-        if spec.gpus:
-            ids = [str(index) for index in spec.gpus]
-            request = docker.types.DeviceRequest(device_ids=ids, capabilities=[["gpu"]])
-            limits["device_requests"] = [request]
+        if spec.devices:
+            limits["device_requests"] = list(spec.devices)
+        if spec.cpuset:
+            limits["cpuset_cpus"] = ",".join(map(str, spec.cpuset))
+        if spec.nodes:
+            limits["cpuset_mems"] = ",".join(map(str, spec.nodes))
         return self.client.containers.create(
             spec.image,
             list(spec.argv),
@@ -232,7 +238,7 @@ class Docker:
                 for path, inside, read_only in spec.mounts
             ],
             labels={LABEL: spec.work, **spec.labels},
-            **denied(network=spec.network, devices=bool(spec.gpus)),
+            **denied(network=spec.network, devices=bool(spec.devices)),
             **limits,
         )
 
@@ -342,6 +348,8 @@ def _from_engine(error: APIError) -> Exception:
     if isinstance(error, ImageNotFound):
         return TransientError(f"the image is gone: {said}")
     lower = said.lower()
+    if refused := refusal(said):
+        return BadInputError(refused, field="gpus")
     if "executable file not found" in lower or "exec format error" in lower:
         return _CommandNotFound(said)
     if "no such file or directory" in lower and "oci runtime" in lower:

@@ -19,9 +19,10 @@ from typing import Protocol
 
 from standardwebhooks.webhooks import Webhook
 
+from perfbisect.addresses import Resolve
 from perfbisect.alerting.configuration import AlertConfig, Target
 from perfbisect.alerting.outbox import any_due, failed, settle, take_due
-from perfbisect.alerting.outward import Resolve, post
+from perfbisect.alerting.outward import post
 from perfbisect.core.alert_states import MessageState
 from perfbisect.errors import BadInputError, PerfbisectError, TransientError
 from perfbisect.services import Services

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 from docker.errors import APIError, ImageNotFound, NotFound
+from docker.types import DeviceRequest
 from uv import find_uv_bin
 
 from perfbisect.building.images import host_ca
+from perfbisect.container_devices import DeviceStyle, device_requests, style_of
 from perfbisect.containers import ContainerResult, ContainerSpec, Docker, translated
 from perfbisect.core.states import FailureKind
 from perfbisect.ports import CancelToken, RunRequest
 from perfbisect.processes import ProcessResult
 from perfbisect.running.environments import installer_variables
 from perfbisect.running.failures import failed
-from perfbisect.running.host import require_gpus
+from perfbisect.running.gpu_host import NO_GPUS, HeldGpus
 from perfbisect.running.observe import Observer
 from perfbisect.running.run_site import Layout, Scratch
 from perfbisect.untrusted import hand_over
@@ -53,8 +56,14 @@ class DockerSite:
     """Containers on this machine's engine. Implements ``Site``."""
 
     def __init__(
-        self, request: RunRequest, cancel: CancelToken, docker: Docker, index_url: str = ""
+        self,
+        request: RunRequest,
+        cancel: CancelToken,
+        docker: Docker,
+        index_url: str = "",
+        style: DeviceStyle = DeviceStyle.AUTO,
     ) -> None:
+        self._style = style
         self._request = request
         self._cancel = cancel
         self._docker = docker
@@ -67,8 +76,7 @@ class DockerSite:
         self.uv: tuple[str, ...] = (_UV,)
 
     def check(self) -> None:
-        """Return if there are enough GPUs and the image is here, or could be pulled."""
-        require_gpus(self._request.benchmark.gpus)
+        """Return if the image is here, or could be pulled."""
         self._image = self._find_image(self._request.benchmark.image)
 
     def python_for(self, wheel: Path | None) -> str:
@@ -149,14 +157,21 @@ class DockerSite:
         env: Mapping[str, str],
         timeout: float,
         sink: Callable[[bytes], None],
+        gpus: HeldGpus = NO_GPUS,
     ) -> ProcessResult:
         """Run the benchmark's command, without network and with bounded memory."""
-        gpus = tuple(range(self._request.benchmark.gpus))
-        spec = self._spec(argv, env, self._measuring, working_dir=_RUN, gpus=gpus)
+        spec = self._spec(argv, env, self._measuring, working_dir=_RUN)
+        spec = replace(spec, devices=self._devices(gpus), cpuset=gpus.cpus, nodes=gpus.nodes)
         done = self._docker.run(
             spec, timeout=timeout, cancel=self._cancel, log_path=self._request.log_path, sink=sink
         )
         return _as_process(done)
+
+    def _devices(self, gpus: HeldGpus) -> list[DeviceRequest]:
+        style = self._style
+        if gpus.indices and style is DeviceStyle.AUTO:
+            style = style_of(self._docker.info())
+        return device_requests(gpus.indices, style)
 
     def observer(self) -> Observer:
         """Return an observer that does not take a container's CPU time for a neighbour's."""
@@ -178,7 +193,6 @@ class DockerSite:
         *,
         working_dir: str,
         network: bool = False,
-        gpus: Sequence[int] = (),
     ) -> ContainerSpec:
         return ContainerSpec(
             work=self._request.id,
@@ -190,7 +204,6 @@ class DockerSite:
             mounts=mounts,
             network=network,
             memory=str(int(psutil.virtual_memory().total * _MEMORY_SHARE)),
-            gpus=gpus,
         )
 
     def _find_image(self, name: str) -> str:
