@@ -44,7 +44,12 @@ class Cluster:
         """Start the cluster's head, which builds, and wait until it takes nodes."""
         options = ["--head", f"--port={self.port}", f"--temp-dir={self.directory / 'r'}"]
         self.head = self._start(HEAD, [*options, "--include-dashboard=false"], {"build": 2})
-        until(lambda: _listens(self.port), "the cluster's head")
+        until(lambda: _listens(self.port), "the cluster's head", meanwhile=self._retry_head)
+
+    def _retry_head(self) -> None:
+        if self.head is not None and self.head.poll() is not None:
+            kill_tree(self.head)
+            self.start_head()
 
     def start_node(self, name: str, *, pool: str = "", slots: int = 0) -> None:
         """Start a node; it need not have joined when this returns."""
@@ -55,7 +60,12 @@ class Cluster:
         self.nodes[name] = self._start(name, [f"--address={self.address}"], resources)
 
     def revive(self) -> None:
-        """Start nodes again that gave up while they started: the machine was too busy."""
+        """Start again what gave up while it started, as Ray does when a machine is too busy."""
+        if self.head is not None and self.head.poll() is not None:
+            for name in self.nodes:
+                kill_tree(self.nodes[name])
+            self.kill_head()
+            self.start_head()
         for name, process in self.nodes.items():
             if process.poll() is not None:
                 kill_tree(process)

@@ -214,6 +214,19 @@ def test_the_next_process_picks_up_what_finished_meanwhile(
     second.close()
 
 
+def test_more_than_the_object_store_holds(
+    engine: RayEngine, project: Project, tmp_path: Path
+) -> None:
+    """A wheel larger than any node's object store is built, fetched, sent on and measured."""
+    order = Order(tmp_path, project)
+    wheel = order.built(engine, "large", 0, size=STORE + 20_000_000)
+    assert wheel.size > STORE
+    engine.submit_run(order.run("run", wheel, "run-a"), order.news.put)
+    result = order.next().result
+    assert isinstance(result, RunSuccess), result
+    shutil.rmtree(tmp_path / "work")
+
+
 # ---------------------------------------------------------------------- with a conductor
 
 
@@ -352,16 +365,3 @@ def test_a_head_that_is_restarted(nodes: Cluster, services: Services, project: P
     conductor.stop()
     assert done
     assert_answered(services, bisection_id, project)
-
-
-def test_more_than_the_object_store_holds(
-    engine: RayEngine, project: Project, tmp_path: Path
-) -> None:
-    """A wheel larger than any node's object store is built, fetched, sent on and measured."""
-    order = Order(tmp_path, project)
-    wheel = order.built(engine, "large", 0, size=STORE + 20_000_000)
-    assert wheel.size > STORE
-    engine.submit_run(order.run("run", wheel, "run-a"), order.news.put)
-    result = order.next().result
-    assert isinstance(result, RunSuccess), result
-    shutil.rmtree(tmp_path / "work")
