@@ -47,8 +47,14 @@ def ago(moment: datetime | None) -> str:
     """Return how long ago something was, for people."""
     if moment is None:
         return "–"
-    seconds = (now() - moment).total_seconds()
+    seconds = round((now() - moment).total_seconds())
     return "just now" if seconds < 5 else f"{format_duration(seconds)} ago"
+
+
+def roughly(seconds: float) -> str:
+    """Return an estimate of a duration, with no more digits than it deserves."""
+    unit = next((unit for unit in (3600, 600, 60, 10) if seconds >= 10 * unit), 1)
+    return format_duration(max(round(seconds / unit), 1) * unit)
 
 
 def between(start: datetime | None, end: datetime | None) -> str:
@@ -80,6 +86,7 @@ def _environment() -> Environment:
         ago=ago,
         clock=clock,
         duration=lambda seconds: "–" if seconds is None else format_duration(seconds),
+        roughly=roughly,
         value=report.format_value,
         change=lambda change: _signed(report.format_change(change)),
         interval=lambda ends: _signed(report.format_interval(ends)),

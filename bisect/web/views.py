@@ -81,7 +81,9 @@ class BisectionView:
         if not self._lists_steps or self.so_far:
             return ""
         rest = str(self.verdict["sentence"]).partition(": ")[2]
-        return rest[:1].upper() + rest[1:]
+        # The name of a commit has no capitals.
+        begins_with_name = any(character.isdigit() for character in rest.partition(" ")[0])
+        return rest if begins_with_name else rest[:1].upper() + rest[1:]
 
     @property
     def _lists_steps(self) -> bool:

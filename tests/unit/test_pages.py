@@ -16,7 +16,7 @@ from tests.helpers.serving import Site
 from perfbisect.core.states import Outcome, WorkState
 from perfbisect.security import CSRF_COOKIE, CSRF_FIELD
 from perfbisect.web.plot import nice_ticks, plot_of
-from perfbisect.web.templating import STATIC_DIR
+from perfbisect.web.templating import STATIC_DIR, roughly
 
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 
@@ -119,6 +119,34 @@ def test_the_verdict_is_readable_without_javascript(site: Site) -> None:
     assert "10 builds, 27 runs" in page.text
     dots = [attrs["d"] or "" for _, attrs in page.elements if attrs.get("class") == "p-dots"]
     assert dots[0].count("M") == site.finished.runs - 1  # one is rejected
+
+
+def test_a_list_of_steps_begins_with_the_commits_own_name(site: Site) -> None:
+    """A sentence that begins with the name of a commit keeps it as it is, without a capital."""
+    culprit = site.finished.sha(19)[:10]
+    page = page_of(site, f"/bisections/{site.finished.id}")
+    assert f"{culprit} a regression" in page.text
+    assert culprit.capitalize() not in page.text
+
+
+def test_points_of_one_name_and_several_definitions_are_told_apart(site: Site) -> None:
+    """Values of different definitions are not drawn together; each has a link that draws it."""
+    page = page_of(site, "/points?benchmark=resnet50-train")
+    assert "Several definitions have this name" in page.text
+    link = f"/points?benchmark={site.finished.benchmark_digest}"
+    assert link in [attrs.get("href") for _, attrs in page.elements]
+    assert ("svg", "Values over time; the table below has them as text") in [
+        (tag, attrs.get("aria-label")) for tag, attrs in page_of(site, link).elements
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "1s"), (44, "44s"), (599, "10m"), (2699, "45m"), (7300, "2h"), (400_000, "4d15h")],
+)
+def test_estimates_have_no_more_digits_than_they_deserve(seconds: float, words: str) -> None:
+    """What is left is told roughly: nobody knows it to the second."""
+    assert roughly(seconds) == words
 
 
 def test_a_running_page_shows_what_is_under_way(site: Site) -> None:
