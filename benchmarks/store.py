@@ -3,9 +3,9 @@
     python benchmarks/store.py [sqlite|postgresql ...] [--points N,N,...]
 
 Writes finished bisections of 100 commits with 20 runs each into one database, and measures the same
-answers each time more is in it. Prints the least milliseconds of several answers, and how many
-times as long the last took as the first. The promise is that what shows one bisection, or the
-newest of something, does not grow; totals over everything (the hosts') do.
+answers each time more is in it. Prints milliseconds of the processor for an answer, the server's
+included, and how many times as much the last took as the first. The promise is that what shows one
+bisection, or the newest of something, does not grow; totals over everything (the hosts') do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fastapi.testclient import TestClient
 from sqlalchemy import select
-from tests.helpers.bulk import write_bisection
+from tests.helpers.bulk import HOSTS, write_bisection, write_copy
 from tests.helpers.postgresql import server
 from tests.helpers.serving import client_of, opened, settings_in, shown_app
 
@@ -32,7 +32,7 @@ from perfbisect.store.tables import PointRow
 
 COMMITS, RUNS = 99, 20
 EACH = (COMMITS + 1) * RUNS
-REPEATS = 9
+REPEATS = 15
 
 
 def answers(services: Services, bisection: str) -> dict[str, str]:
@@ -57,58 +57,63 @@ def answers(services: Services, bisection: str) -> dict[str, str]:
     }
 
 
-def least(client: TestClient, path: str) -> float:
-    """Return the milliseconds of the quickest of some answers."""
-    took = []
+Clock = Callable[[], float]
+
+
+def cost(clock: Clock, client: TestClient, path: str) -> float:
+    """Return the milliseconds of an answer, by the processor: other programs' load counts not."""
+    client.get(path)
+    start = clock()
     for _ in range(REPEATS):
-        start = time.perf_counter()
         answer = client.get(path)
-        took.append(time.perf_counter() - start)
         assert answer.status_code == 200, answer.text
-    return min(took) * 1e3
+    return (clock() - start) / REPEATS * 1e3
 
 
-def judging(services: Services, host: str) -> float:
+def judging(clock: Clock, services: Services, host: str) -> float:
     """Return the milliseconds that it takes to judge a host."""
-    took = []
-    for _ in range(3):
-        start = time.perf_counter()
+    start = clock()
+    for _ in range(REPEATS):
         with services.database.write() as session:
             judge_host(session, host)
-        took.append(time.perf_counter() - start)
-    return min(took) * 1e3
+    return (clock() - start) / REPEATS * 1e3
+
+
+def more(services: Services, written: list[str]) -> str:
+    """Write one more bisection: a few as they are, then copies of them."""
+    number = len(written)
+    if number < HOSTS:
+        return write_bisection(services, number, COMMITS, RUNS, days=1.0)
+    return write_copy(services, written[number % HOSTS], number, COMMITS)
 
 
 @contextmanager
-def url_of(engine: str) -> Iterator[str]:
-    """Yield the URL of an empty database; empty: SQLite's."""
+def url_of(engine: str) -> Iterator[tuple[str, Clock]]:
+    """Yield the URL of an empty database (empty: SQLite's) and a clock of what it costs."""
     with server() if engine == "postgresql" else nullcontext() as running:
-        yield running.empty() if running is not None else ""
+        if running is None:
+            yield "", time.process_time
+        else:
+            yield running.empty(), lambda: time.process_time() + running.cpu_seconds()
 
 
 def measure(engine: str, sizes: list[int]) -> None:
-    """Print what each answer took at each size."""
+    """Print what each answer costs at each size."""
     found: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as directory, url_of(engine) as url:
+    with tempfile.TemporaryDirectory() as directory, url_of(engine) as (url, clock):
         settings = settings_in(Path(directory), database_url=url)
         with opened(settings) as services, client_of(shown_app(settings)) as client:
             written: list[str] = []
             for size in sizes:
-                start = time.perf_counter()
-                before = len(written)
                 while len(written) * EACH < size:
-                    days = 90.0 - 90.0 * len(written) * EACH / sizes[-1]
-                    written.append(
-                        write_bisection(services, len(written), COMMITS, RUNS, days=days)
-                    )
+                    written.append(more(services, written))
                 if not services.database.is_sqlite:
                     with services.database.engine.begin() as connection:
                         connection.exec_driver_sql("ANALYZE")  # as its autovacuum does
-                rate = (len(written) - before) * EACH / (time.perf_counter() - start)
-                print(f"# {engine}: {size:,} points, {rate:,.0f} written a second", flush=True)
+                print(f"# {engine}: {size:,} points", flush=True)
                 for name, path in answers(services, written[0]).items():
-                    found.setdefault(name, []).append(least(client, path))
-                found.setdefault("judging a host", []).append(judging(services, "gpu-0"))
+                    found.setdefault(name, []).append(cost(clock, client, path))
+                found.setdefault("judging a host", []).append(judging(clock, services, "gpu-0"))
     heads = " ".join(f"{size:>10,}" for size in sizes)
     print(f"{engine:<24}{heads}  last/first")
     for name, took in found.items():

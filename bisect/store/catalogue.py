@@ -167,6 +167,16 @@ def list_benchmarks(session: Session) -> list[BenchmarkRow]:
     )
 
 
+def benchmark_names(session: Session) -> list[str]:
+    """Return the names of every benchmark ever used: fewer than there are definitions."""
+    return list(session.scalars(select(BenchmarkRow.name).distinct().order_by(BenchmarkRow.name)))
+
+
+def recipe_names(session: Session) -> list[str]:
+    """Return the names of every recipe ever used."""
+    return list(session.scalars(select(RecipeRow.name).distinct().order_by(RecipeRow.name)))
+
+
 def host_names(session: Session) -> list[str]:
     """Return the names of all hosts."""
     return list(session.scalars(select(HostRow.name).order_by(HostRow.name)))

@@ -393,6 +393,9 @@ class PointRow(Base):
         # Lists of points are in the order of ids, the newest first.
         Index("ix_points_host_id", "host", "id"),
         Index("ix_points_benchmark_digest_id", "benchmark_digest", "id"),
+        Index(
+            "ix_points_rejected_host", "host", sqlite_where=_REJECTED, postgresql_where=_REJECTED
+        ),
         # Charts count the points of every tree of an axis.
         Index("ix_points_axis", "benchmark_digest", "recipe_digest", "tree"),
         Index(

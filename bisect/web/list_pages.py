@@ -87,7 +87,7 @@ def filter_choices(session: Session) -> dict[str, list[str]]:
         "states": list(BisectionState),
         "outcomes": list(Outcome),
         "repositories": [row.name for row in catalogue.list_repositories(session)],
-        "benchmarks": sorted({row.name for row in catalogue.list_benchmarks(session)}),
+        "benchmarks": catalogue.benchmark_names(session),
         "hosts": catalogue.host_names(session),
     }
 
@@ -134,7 +134,7 @@ def list_points(
     )
     with services.database.read() as session:
         rows, more = catalogue.list_points(session, wanted, before=after or None, limit=POINT_ROWS)
-        benchmarks = sorted({row.name for row in catalogue.list_benchmarks(session)})
+        benchmarks = catalogue.benchmark_names(session)
         hosts = catalogue.host_names(session)
     items = [present.point_of(row) for row in rows]
     filters = {
@@ -177,7 +177,7 @@ def list_wheels(
             before=after or None,
             limit=POINT_ROWS,
         )
-        recipes = sorted({row.name for row in catalogue.list_recipes(session)})
+        recipes = catalogue.recipe_names(session)
     items = [present.wheel_of(row) for row in rows]
     filters = {"commit": commit, "recipe": recipe}
     context = {

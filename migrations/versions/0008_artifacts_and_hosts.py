@@ -33,10 +33,15 @@ def upgrade() -> None:
     )
     op.create_index("ix_points_host_id", "points", ["host", "id"])
     op.create_index("ix_points_benchmark_digest_id", "points", ["benchmark_digest", "id"])
+    few = sa.text("rejected <> ''")
+    op.create_index(
+        "ix_points_rejected_host", "points", ["host"], sqlite_where=few, postgresql_where=few
+    )
 
 
 def downgrade() -> None:
     """Undo."""
+    op.drop_index("ix_points_rejected_host", table_name="points")
     op.drop_index("ix_points_benchmark_digest_id", table_name="points")
     op.drop_index("ix_points_host_id", table_name="points")
     op.drop_table("host_health")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import text
 
@@ -88,6 +89,13 @@ class Server:
             open_database(self._create(name)).close()
             self._template = name
         return self._create(f"copy{next(_NUMBERS)}", f"TEMPLATE {self._template}")
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of the server's processes that are there now."""
+        note = (self._directory / "data" / "postmaster.pid").read_text()
+        main = psutil.Process(int(note.split()[0]))
+        times = [each.cpu_times() for each in (main, *main.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
 
     def _create(self, name: str, how: str = "") -> str:
         admin = Database(self._url("postgres"))

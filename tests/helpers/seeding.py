@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from perfbisect import report
@@ -120,13 +121,17 @@ class Seed:
     def submit(self, *, requested_by: str = "release-team", origin: str = "api") -> str:
         """Insert repository, names, bisection and candidates."""
         with self.services.database.write() as session:
-            repository = RepositoryRow(
-                id=new_id(),
-                name=self.name,
-                url=f"https://example.org/{self.name}.git",
-                created_at=self.started,
+            repository = session.scalar(
+                select(RepositoryRow).where(RepositoryRow.name == self.name)
             )
-            session.add(repository)
+            if repository is None:
+                repository = RepositoryRow(
+                    id=new_id(),
+                    name=self.name,
+                    url=f"https://example.org/{self.name}.git",
+                    created_at=self.started,
+                )
+                session.add(repository)
             if session.get(RecipeRow, self.recipe_digest) is None:
                 session.add(
                     RecipeRow(
@@ -136,15 +141,16 @@ class Seed:
                         created_at=self.started,
                     )
                 )
-            session.add(
-                BenchmarkRow(
-                    digest=self.benchmark_digest,
-                    name="resnet50-train",
-                    definition=BENCHMARK,
-                    files={},
-                    created_at=self.started,
+            if session.get(BenchmarkRow, self.benchmark_digest) is None:
+                session.add(
+                    BenchmarkRow(
+                        digest=self.benchmark_digest,
+                        name="resnet50-train",
+                        definition=BENCHMARK,
+                        files={},
+                        created_at=self.started,
+                    )
                 )
-            )
             if session.get(HostRow, self.host) is None:
                 session.add(
                     HostRow(
