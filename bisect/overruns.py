@@ -91,7 +91,9 @@ class CrowdGuard:
 
     def crowded(self) -> bool:
         """Return whether there are too many."""
-        if _tasks() - self._before < self._most // 2:
+        tasks = _tasks()
+        # Where the kernel does not tell, there is nothing to go by but to count.
+        if tasks and tasks - self._before < self._most // 2:
             return False
         now = time.monotonic()
         if now < self._next:
