@@ -353,6 +353,9 @@ class Conductor:
                 taken = bisections.acquire_leases(
                     session, self.owner, only=self._only, seconds=self._tenure.seconds
                 )
+            if taken:
+                # Whoever had them may have gone between the two looks.
+                self._recover()
             for ref in taken:
                 job = load_job(self._services, ref)
                 self._active[ref] = _Active(job, time.monotonic(), self._priority(ref))
