@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.helpers.soaking import Plan, Soak
 
 #: ``benchmarks/soak.py`` does two thousand.
-PLAN = Plan(bisections=40, share=0.03, killed_over=20, killed_every=10, sampled_every=10, pause=0.1)
+PLAN = Plan(bisections=30, share=0.03, killed_over=16, killed_every=8, sampled_every=5, pause=0.1)
 
 
 def test_a_short_soak(tmp_path: Path) -> None:

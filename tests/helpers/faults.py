@@ -38,7 +38,7 @@ INJECTED = "injected"
 
 #: Kind of operation -> what may happen to it, with weights.
 MISHAPS: Mapping[str, Mapping[str, int]] = {
-    "build": {"network": 6, "disk full": 3, "does not compile": 2},
+    "build": {"network": 6, "disk full": 3},
     "run": {"host lost": 6, "disk full": 3, "disturbed": 4, "crash": 3, "mistake of ours": 1},
     "put": {"disk full": 2, "torn": 3},
     "fetch": {"unreadable": 1},
@@ -71,6 +71,14 @@ class Faults:
             self.struck[f"{operation}: {kind}"] += 1
             return kind
 
+    def breaks(self, name: str) -> bool:
+        """Return whether something never works: the same answer each time it is asked."""
+        broken = random.Random(f"{self.seed} {name}").random() < self.share / 4
+        if broken:
+            with self._lock:
+                self.struck["build: does not compile"] += 1
+        return broken
+
     def noise(self, sigma: float) -> float:
         """Return a log-normal factor."""
         with self._lock:
@@ -96,6 +104,9 @@ class FaultyBuilder:
     def build(self, request: BuildRequest, cancel: CancelToken) -> BuildSuccess | Failure:
         self._builder.requests.clear()
         kind = self._faults.mishap("build")
+        if self._faults.breaks(f"{request.tree} {request.recipe.digest}"):
+            line = f"{INJECTED}: error: no such header"
+            return Failure(FailureKind.PERMANENT, line, (line,))
         if not kind:
             return self._builder.build(request, cancel)
         request.work_dir.mkdir(parents=True, exist_ok=True)

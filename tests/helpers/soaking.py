@@ -94,6 +94,8 @@ class Asked:
                 "metric": {"reader": "regex", "pattern": "images/sec: ([0-9.]+)"},
             },
             "prove": False,
+            # Many times what any of these takes: one that needs more is a mistake.
+            "max_runs": 300,
         }
 
 
