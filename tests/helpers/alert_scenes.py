@@ -62,8 +62,9 @@ def dead(services: Services, alert_id: str) -> str:
     with services.database.write() as session:
         session.add(
             MessageRow(
-                id=message_id, target="team", event=MessageEvent.OPENED, dedupe_key=f"opened:{alert_id}",
-                alert_id=alert_id, subject="resnet50 got worse", body="**worse**", data={},
+                id=message_id, target="team", event=MessageEvent.OPENED,
+                dedupe_key=f"opened:{alert_id}", alert_id=alert_id,
+                subject="resnet50 got worse", body="**worse**", data={},
                 state=MessageState.DEAD, attempts=9, next_attempt_at=now(), created_at=now(),
                 error="the receiver answered 500",
             )
