@@ -9,8 +9,8 @@ from sqlalchemy.pool import NullPool
 from perfbisect.store import access_tables as _access_tables  # noqa: F401 - declares its tables
 from perfbisect.store import alert_tables as _alert_tables  # noqa: F401 - declares its tables
 from perfbisect.store import artifact_tables as _artifact_tables  # noqa: F401 - declares its table
-from perfbisect.store import lease_tables as _lease_tables  # noqa: F401 - declares its tables
 from perfbisect.store import host_tables as _host_tables  # noqa: F401 - declares its table
+from perfbisect.store import lease_tables as _lease_tables  # noqa: F401 - declares its tables
 from perfbisect.store import series_tables as _series_tables  # noqa: F401 - declares its tables
 from perfbisect.store.tables import Base, EnumText, UtcDateTime
 

@@ -217,7 +217,8 @@ def mark_lost(session: Session) -> Lost:
     """Close the builds and runs whose process is gone; return what has to be cleaned up."""
     gone = _gone_owners(session)
     builds, runs = _work_of(session, BuildRow, gone), _work_of(session, RunRow, gone)
-    for row in (*builds, *runs):
+    lost: list[BuildRow | RunRow] = [*builds, *runs]
+    for row in lost:
         row.state = WorkState.LOST
         row.cause = "the process that started it is gone"
         row.finished_at = now()
@@ -229,7 +230,8 @@ def take_over(session: Session, owner: str) -> tuple[list[BuildRow], list[RunRow
     """Make the work of processes that are gone ``owner``'s: it goes on without them."""
     gone = _gone_owners(session)
     builds, runs = _work_of(session, BuildRow, gone), _work_of(session, RunRow, gone)
-    for row in (*builds, *runs):
+    found: list[BuildRow | RunRow] = [*builds, *runs]
+    for row in found:
         row.owner = owner
     revoke(session, gone)
     return builds, runs
