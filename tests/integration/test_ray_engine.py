@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import queue
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import select
-from tests.helpers.clusters import HEAD, STORE, Cluster, cluster
+from tests.helpers.clusters import HEAD, STORE, Cluster, cluster, kill_tree
 from tests.helpers.command_line import CONFIG, Project, make_project
 from tests.helpers.ray_parts import BUILD_SECONDS, PARTS, RUN_SECONDS, WHEEL_BYTES
 from tests.helpers.waiting import until
@@ -183,6 +187,25 @@ def test_cancelled_work_is_gone(engine: RayEngine, project: Project, tmp_path: P
     engine.cancel(request.id)
     assert order.next() == RunDone(request.id, None)
     assert "run-a" in engine.room().free_hosts
+
+
+def test_a_worker_joins_and_leaves(nodes: Cluster, engine: RayEngine, tmp_path: Path) -> None:
+    """The command makes this machine a host of its pool; SIGTERM ends it, and nothing is left."""
+    command = [sys.executable, "-m", "perfbisect", "worker", f"--ray-address={nodes.address}"]
+    command += ["--pool=late", "--host=late", f"--object-store={STORE}"]
+    variables = {**nodes.environment, "PERFBISECT_DATA_DIR": str(tmp_path / "data")}
+    with (tmp_path / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+    try:
+        until(lambda: "late" in engine.room().hosts, "the worker's node", seconds=240)
+        assert engine.room().hosts["late"].pool == "late"
+        family = psutil.Process(worker.pid).children(recursive=True)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(120) == 0, (tmp_path / "worker.log").read_text()
+        until(lambda: "late" not in engine.room().hosts, "that the node is gone")
+        assert psutil.wait_procs(family, timeout=20)[1] == []
+    finally:
+        kill_tree(worker)
 
 
 def test_the_next_process_picks_up_what_finished_meanwhile(
