@@ -25,8 +25,8 @@ _REFUSALS = (
     (
         'device driver "cdi"',
         "the Docker engine gives no devices by CDI names (nvidia.com/gpu=0): that needs Docker "
-        "28.2 or newer, or 25.0 with the feature 'cdi' switched on in /etc/docker/daemon.json; with "
-        "PERFBISECT_GPU_DEVICES=nvidia NVIDIA's container toolkit is used instead",
+        "28.2 or newer, or 25.0 with the feature 'cdi' switched on in /etc/docker/daemon.json; "
+        "with PERFBISECT_GPU_DEVICES=nvidia NVIDIA's container toolkit is used instead",
     ),
     (
         "unresolvable cdi devices",

@@ -37,8 +37,9 @@ def queries(engine: Engine) -> Iterator[list[Query]]:
 def whole_reads(database: Database, asked: Sequence[Query]) -> list[str]:
     """Return what of the plans reads a growing table whole, with the query's text.
 
-    An index that is read in its order for a ``LIMIT``, without a condition, is none. PostgreSQL is told to avoid reading
-    whole tables, which it prefers while they are small: what is left has no index to use.
+    An index that is read in its order for a ``LIMIT``, without a condition, is none. PostgreSQL is
+    told to avoid reading whole tables, which it prefers while they are small: what is left has no
+    index to use.
     """
     found = []
     with database.engine.connect() as connection:
