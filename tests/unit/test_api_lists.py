@@ -136,6 +136,9 @@ def test_points_are_exported_whole(site: Site, path: str) -> None:
             break
     lines = client.get(address, params={"format": "ndjson", "host": "gpu-17"})
     assert lines.headers["content-type"].startswith("application/x-ndjson")
+    if "bisections" in path:
+        # Pages come in order of time, the file in order of the axis.
+        paged.sort(key=lambda point: (point["position"], point["id"]))
     assert [json.loads(line) for line in lines.text.splitlines()] == paged
     csv = client.get(address, params={"format": "csv", "host": "gpu-17"}).text
     assert len(csv.splitlines()) == len(paged) + 1 == site.finished.runs + 1
