@@ -99,7 +99,7 @@ def check_names(services: Services, request: BisectionRequest | ExperimentReques
     settings = services.settings
     if isinstance(request, BisectionRequest):
         _check_package(services, request)
-    _check_carried(services, request)
+    _check_patches(services, request)
     known = request.repository is None
     if request.repository is not None:
         with services.database.read() as session:
@@ -128,13 +128,20 @@ def check_names(services: Services, request: BisectionRequest | ExperimentReques
             )
 
 
-def _check_carried(services: Services, request: BisectionRequest | ExperimentRequest) -> None:
+def _check_patches(services: Services, request: BisectionRequest | ExperimentRequest) -> None:
     """Refuse patches where inline definitions are off: they are code of the requester's own."""
-    if request.carry and not services.settings.allow_inline:
+    if services.settings.allow_inline:
+        return
+    patched = ["carry"] if request.carry else []
+    if isinstance(request, ExperimentRequest):
+        patched += [f"arms.{k}.patch" for k, arm in enumerate(request.arms) if arm.patch]
+        if request.against is not None and request.against.patch:
+            patched.append("against.patch")
+    if patched:
         raise BadInputError(
-            "carry: patches are code that is not the repository's, and are off "
-            "(PERFBISECT_ALLOW_INLINE); name commits of the repository with carry_pick",
-            field="carry",
+            f"{patched[0]}: patches are code that is not the repository's, and are off "
+            "(PERFBISECT_ALLOW_INLINE); name commits of the repository instead (pick, carry_pick)",
+            field=patched[0],
         )
 
 

@@ -119,6 +119,23 @@ def test_values_that_want_more_than_a_value(door: Door, changes: dict[str, objec
     assert not door.proof.exists()
 
 
+@pytest.mark.parametrize("place", ["arms", "against", "carry"])
+def test_patches_are_code_of_the_requester(door: Door, place: str) -> None:
+    """Where definitions are off, so are patches, wherever an experiment takes one."""
+    body = {name: door.body()[name] for name in ("repository", "recipe", "benchmark")}
+    text = "--- a/x\n+++ b/x\n"
+    arm: dict[str, Any] = {"base": "HEAD"}
+    changed = {
+        "arms": {"arms": [arm, {**arm, "patch": [text]}]},
+        "against": {"arms": [arm], "against": {**arm, "patch": [text]}},
+        "carry": {"arms": [arm], "carry": [text]},
+    }
+    answer = door.client.post(f"{API}/experiments", json=body | changed[place])
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"].startswith(place)
+    assert "PERFBISECT_ALLOW_INLINE" in answer.text
+
+
 @pytest.mark.parametrize(
     "content",
     [b"[" * 100_000, b'{"good": ' + b"9" * 10_000 + b"}", b"\xff\xfe", b"null", b'{"good": NaN}'],
