@@ -135,6 +135,17 @@ def not_verified(answer: Answer) -> Finish:
     )
 
 
+def side_is_gone(answer: Answer) -> Finish:
+    """A step is located, but a revision beside it can't be built again to verify it."""
+    proven = sum(f.verification.proof is Proof.VERIFIED for f in answer.found)
+    return Finish(
+        Outcome.INCONCLUSIVE,
+        f"{len(answer.found)} steps located, of which {len(answer.found) - proven} could not be "
+        "verified: a revision beside them was measured, but its wheel is gone and builds no more",
+        "not_verified",
+    )
+
+
 def no_progress(facts: Facts, answer: Answer | None) -> Finish:
     """The search has gone on far too long without an answer."""
     located = len(answer.found) if answer is not None else 0

@@ -233,6 +233,19 @@ def _is_unprovable(situation: Situation, answer: Answer) -> bool:
     ) and all(f.resolved for f in answer.found)
 
 
+def _is_beyond_proof(situation: Situation, inference: Inference, answer: Answer) -> bool:
+    """Return whether each unverified step has a side that was measured once and builds no more."""
+    axis, nodes = situation.axis, inference.nodes
+    open_steps = [f for f in answer.found if f.verification.proof is not Proof.VERIFIED]
+    if not open_steps or answer.missed > MISSED_LIMIT or not situation.is_idle:
+        return False
+    return all(
+        f.resolved
+        and any(axis.broken[nodes[s]] and not axis.wheel[nodes[s]] for s in (f.gap, f.gap + 1))
+        for f in open_steps
+    )
+
+
 def _search(
     situation: Situation, belief: Belief, inference: Inference, answer: Answer
 ) -> tuple[Action, ...]:
@@ -240,6 +253,8 @@ def _search(
         return _close(situation, belief, inference, answer)
     if _is_unprovable(situation, answer):
         return (endings.not_verified(answer),)
+    if _is_beyond_proof(situation, inference, answer):
+        return (endings.side_is_gone(answer),)
     hosts = list(situation.free_hosts)
     runs: list[Action] = []
     runs += verification_runs(situation, inference, answer, hosts)

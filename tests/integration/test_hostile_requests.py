@@ -122,10 +122,12 @@ def test_values_that_want_more_than_a_value(door: Door, changes: dict[str, objec
 @pytest.mark.parametrize("place", ["arms", "against", "carry"])
 def test_patches_are_code_of_the_requester(door: Door, place: str) -> None:
     """Where definitions are off, so are patches, wherever an experiment takes one."""
-    body = {name: door.body()[name] for name in ("repository", "recipe", "benchmark")}
+    body: dict[str, Any] = {
+        name: door.body()[name] for name in ("repository", "recipe", "benchmark")
+    }
     text = "--- a/x\n+++ b/x\n"
     arm: dict[str, Any] = {"base": "HEAD"}
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "arms": {"arms": [arm, {**arm, "patch": [text]}]},
         "against": {"arms": [arm], "against": {**arm, "patch": [text]}},
         "carry": {"arms": [arm], "carry": [text]},

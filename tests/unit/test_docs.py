@@ -81,7 +81,7 @@ def test_every_setting_is_documented(field: str) -> None:
     [
         f"`{before}` -> `{after}`"
         for before, afters in BISECTION_TRANSITIONS.items()
-        for after in afters
+        for after in sorted(afters)
     ],
 )
 def test_every_transition_of_a_bisection_is_drawn(arrow: str) -> None:

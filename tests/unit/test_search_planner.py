@@ -394,3 +394,17 @@ def test_a_search_that_moves_measures_both_ends_on_its_new_host_first() -> None:
         isinstance(action, Run) and action.purpose is Purpose.ANCHOR
         for action in plan(facts).actions
     )
+
+
+def test_a_step_whose_side_is_gone_for_good_ends_unverified() -> None:
+    """A wheel that was measured, lost and builds no more ends the search, not in endless runs."""
+    points = [*_ends(1000, 600, 6, runs=8)]
+    for position, value in ((3, 1000.0), (4, 600.0)):
+        points += _points(position, [value * w for w in (0.99, 1.0, 1.01, 1.0)], 200.0)
+    facts = _facts(
+        6, observations=tuple(points), wheels=frozenset({0, 4, 6}), broken=frozenset({1, 2, 3}),
+        runs_done=len(points),
+    )  # fmt: skip
+    ended = _finish(plan(facts))
+    assert ended.outcome is Outcome.INCONCLUSIVE
+    assert "builds no more" in ended.reason
