@@ -30,7 +30,7 @@ from perfbisect.checks.tools import (
 )
 from perfbisect.container_devices import DeviceStyle
 from perfbisect.running.host import host_facts
-from perfbisect.settings import Settings
+from perfbisect.settings import Settings, sqlite_url
 from perfbisect.wiring import make_gpu_host
 
 __all__ = ["Check", "Status", "check_all", "check_gpus_closely", "is_ready"]
@@ -63,7 +63,7 @@ def check_all(
         check_memory(psutil.virtual_memory().total),
         check_noise(os.getloadavg()[0], len(os.sched_getaffinity(0)), read_pressure()),
         check_disk(directory),
-        check_database(url or f"sqlite:///{directory / 'perfbisect.db'}"),
+        check_database(url or sqlite_url(directory / "perfbisect.db")),
         *check_shared_artifacts(settings),
         check_index(),
     ]

@@ -14,8 +14,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from perfbisect.config import benchmark_to_dict, recipe_to_dict
+from perfbisect.core.facts import Policy
 from perfbisect.core.simulation import Estimate, SimulationSpec, simulate, summarise
-from perfbisect.core.states import BisectionState, FailureKind, WorkState
+from perfbisect.core.states import Better, BisectionState, FailureKind, Find, WorkState
 from perfbisect.definitions import Definitions
 from perfbisect.report import plural
 from perfbisect.request_models import BisectionRequest
@@ -89,7 +90,7 @@ def estimate_request(
     services: Services,
     request: BisectionRequest,
     *,
-    steps: tuple[str, ...] = ("-10%",),
+    steps: tuple[str, ...] | None = None,
     noise: str | None = None,
     trials: int = 40,
     max_seconds: float = 8.0,
@@ -99,7 +100,8 @@ def estimate_request(
     """Simulate a request with what is known of its recipe, benchmark and range.
 
     Args:
-        steps: relative changes that are assumed to be there.
+        steps: relative changes that are assumed to be there; None: one that is 10% worse, or
+            better where a fix is looked for.
         noise: of one run; None: as measured before, else 2%.
         trials: simulated searches, fewer if they take longer than ``max_seconds``.
 
@@ -107,7 +109,8 @@ def estimate_request(
     """
     prepared = prepare(services, request, base_dir, allow_local, None)
     with services.database.read() as session:
-        spec, wheels, sources = _spec(session, prepared, steps, noise)
+        assumed = (_assumed_step(prepared.policy),) if steps is None else steps
+        spec, wheels, sources = _spec(session, prepared, assumed, noise)
     seeds = [int(each) for each in np.random.SeedSequence(1).generate_state(trials)]
     results = []
     deadline = time.monotonic() + max_seconds
@@ -116,6 +119,12 @@ def estimate_request(
         if time.monotonic() > deadline:
             break
     return Estimated(summarise(results), spec, wheels, sources)
+
+
+def _assumed_step(policy: Policy) -> str:
+    """Return the change that a search is usually for: worse, or better for a fix."""
+    falls = (policy.better is Better.HIGHER) is not (policy.find is Find.FIX)
+    return "-10%" if falls else "+10%"
 
 
 def _spec(

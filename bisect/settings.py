@@ -9,6 +9,7 @@ from typing import Literal
 from limits import parse_many
 from pydantic import ByteSize, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy import URL
 
 from perfbisect.addresses import is_loopback
 from perfbisect.core.access import Anonymous
@@ -21,6 +22,11 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def _default_data_dir() -> Path:
     return Path.home() / ".local" / "share" / "perfbisect"
+
+
+def sqlite_url(file: Path) -> str:
+    """Return the URL of a SQLite database; a path may hold letters that mean more in a URL."""
+    return URL.create("sqlite", database=str(file)).render_as_string()
 
 
 class Settings(BaseSettings):
@@ -183,7 +189,7 @@ class Settings(BaseSettings):
     @property
     def url(self) -> str:
         """SQLAlchemy URL of the database."""
-        return self.database_url or f"sqlite:///{self.data_dir / 'perfbisect.db'}"
+        return self.database_url or sqlite_url(self.data_dir / "perfbisect.db")
 
     @property
     def only_this_machine(self) -> bool:

@@ -257,9 +257,9 @@ def _request(**fields: Any) -> ExperimentRequest:
         return ExperimentRequest(**fields)
     except ValidationError as error:
         item = error.errors()[0]
-        name = ".".join(str(part) for part in item["loc"])
+        name = options.option_name(str(item["loc"][0]))
         secret = item["type"] == "credentials"
-        message = item["msg"] if secret else f"{item['msg']}, not {item['input']!r}"
+        message = item["msg"] if secret else f"{item['msg']}, not {item['input']!r:.100}"
         raise BadInputError(f"{name}: {message}", field=name) from error
 
 

@@ -28,9 +28,14 @@ class EstimateRequest(models.Model):
     model_config = ConfigDict(extra="forbid")
 
     bisection: BisectionRequest
-    steps: Annotated[tuple[Annotated[str, Field(max_length=20)], ...], Field(max_length=10)] = (
-        Field(default=("-10%",), description="Changes that are assumed to be in the range.")
-    )
+    steps: Annotated[
+        tuple[Annotated[str, Field(max_length=20)], ...] | None,
+        Field(
+            max_length=10,
+            description="Changes that are assumed to be in the range; nothing: one of 10%, worse, "
+            "or better where a fix is looked for.",
+        ),
+    ] = None
     noise: str | None = Field(
         default=None, max_length=20, description="Of one run; nothing: as measured before, or 2%."
     )

@@ -79,3 +79,33 @@ def test_a_wrong_estimate_request_names_the_field(
     assert client.post("/api/v1/estimates", json=steps).json()["field"] == "steps"
     bad = {"bisection": {**wanted(repository), "bad": "nonsense"}}
     assert client.post("/api/v1/estimates", json=bad).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("better", "find", "step"),
+    [
+        ("higher", "all", "-10%"),
+        ("lower", "all", "+10%"),
+        ("higher", "fix", "+10%"),
+        ("lower", "fix", "-10%"),
+    ],
+)
+def test_the_change_that_is_assumed_is_one_that_is_looked_for(
+    client: TestClient,
+    repository: SmallRepository,
+    tmp_path: Path,
+    better: str,
+    find: str,
+    step: str,
+) -> None:
+    """Seconds get worse by rising; where a fix is looked for, the later end is the better one."""
+    named_too = f'[benchmark.scripted]\nbetter = "{better}"'
+    project = PROJECT.replace("[benchmark.scripted]", named_too)
+    (tmp_path / "perfbisect.toml").write_text(project)
+    ends = ("good", "bad") if find == "all" else ("bad", "good")
+    named = dict(zip(ends, (repository.shas[0], repository.shas[-1]), strict=True))
+    asked = {**wanted(repository), **named, "find": find}
+    body = {"bisection": asked, "trials": 4, "noise": "1%"}
+    told = client.post("/api/v1/estimates", json=body).json()
+    assert f"for {step} among" in told["sentence"]
+    assert told["outcomes"] == {"culprits": 4}
