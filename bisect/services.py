@@ -37,8 +37,11 @@ class Services:
     mirrors: MirrorKeeper = field(default_factory=MirrorKeeper)
 
     @classmethod
-    def open(cls, settings: Settings) -> Services:
+    def open(cls, settings: Settings, *, make_artifacts: bool = True) -> Services:
         """Create the data directory, open the database and migrate it.
+
+        Args:
+            make_artifacts: make the artifact store's folder where there is none; False: only look.
 
         Raises:
             BadInputError: the data directory or the artifact store can't be used, or the database
@@ -57,7 +60,8 @@ class Services:
                 directory.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise _unusable(settings.data_dir, error) from error
-        return cls(settings, open_database(settings.url), open_artifacts(settings))
+        artifacts = open_artifacts(settings, make=make_artifacts)
+        return cls(settings, open_database(settings.url), artifacts)
 
     def close(self) -> None:
         """End what goes on in the background, and close the database."""
@@ -65,20 +69,24 @@ class Services:
         self.database.close()
 
 
-def open_artifacts(settings: Settings) -> FsspecArtifactStore:
+def open_artifacts(settings: Settings, *, make: bool = True) -> FsspecArtifactStore:
     """Open the artifact store that the settings, or else ``perfbisect.toml``, name.
 
     A bucket is not asked whether it is there: what is stored without it can still be read.
 
+    Args:
+        make: make a folder that is not there; False: only look.
+
     Raises:
         BadInputError: the address can't be right, or what speaks to it is not installed.
-        TransientError: a folder that can't be used.
+        TransientError: a folder that can't be used for now.
     """
     url = settings.artifacts or configured_url(settings.project_dir)
     return FsspecArtifactStore(
         url or str(settings.artifacts_dir),
         settings.cache_dir / "artifacts",
         cache_bytes=settings.artifact_cache_size,
+        make=make,
     )
 
 

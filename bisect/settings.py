@@ -19,6 +19,9 @@ from perfbisect.storage import checked_url
 #: What a host may be called: it stands in tables, addresses of pages and lock files.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+#: Where a cluster's head listens: host, or IPv6 in brackets, and port.
+_HEAD = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+
 
 def _default_data_dir() -> Path:
     return Path.home() / ".local" / "share" / "perfbisect"
@@ -180,6 +183,12 @@ class Settings(BaseSettings):
         """Refuse addresses of artifacts that are none."""
         return checked_url(value)
 
+    @field_validator("ray_address")
+    @classmethod
+    def _head_of_cluster(cls, value: str) -> str:
+        """Refuse addresses of a cluster's head that are none."""
+        return checked_head(value)
+
     @field_validator("rate_limit", "submit_rate_limit")
     @classmethod
     def _readable_limit(cls, value: str) -> str:
@@ -257,6 +266,20 @@ def chosen_gpus(text: str) -> tuple[int, ...] | None:
     if not all(part.isdigit() for part in parts):
         raise ValueError("a choice of GPUs is 'all' or their indices, such as '0,2'")
     return tuple(int(part) for part in parts)
+
+
+def checked_head(text: str) -> str:
+    """Return the address of a Ray cluster's head; ``auto`` or empty: that of this machine's node.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text in ("", "auto"):
+        return text
+    found = _HEAD.fullmatch(text)
+    if found is None or not 1 <= int(found[1]) <= 65535:
+        raise ValueError("the cluster's head (--ray-address) is 'host:port', as in 'head:6379'")
+    return text
 
 
 def checked_limit(text: str) -> str:

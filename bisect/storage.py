@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic_core import PydanticCustomError
+
 from perfbisect.errors import BadInputError, did_you_mean
 from perfbisect.toml_files import read_toml
 
@@ -13,30 +15,46 @@ from perfbisect.toml_files import read_toml
 SCHEMES = {"file": "", "s3": "perfbisect[s3]", "gs": "perfbisect[gcs]"}
 #: Name of the project's own file, and the table in it.
 _FILE, _TABLE = "perfbisect.toml", "storage"
+_CREDENTIALS = "keep credentials and options out of it: they come from the environment"
 
 
 def checked_url(text: str) -> str:
-    """Return an address of artifacts as it was given; empty: the data directory.
+    """Return an address of artifacts, its scheme in small letters; empty: the data directory.
 
     Raises:
+        PydanticCustomError: of type ``credentials``: it is none, and may hold what is secret.
         ValueError: it is none; says what would be right.
     """
+    try:
+        return _checked(text)
+    except ValueError as error:
+        if "@" in text or "?" in text:
+            # Whatever else is wrong with it: it must not be shown.
+            raise PydanticCustomError("credentials", _CREDENTIALS) from error
+        raise
+
+
+def _checked(text: str) -> str:
     if not text:
         return text
+    if not text.isprintable():
+        raise ValueError("an address has no control characters")
     address = urlsplit(text)
-    if address.scheme not in SCHEMES:
+    scheme, _, rest = text.partition("://")
+    if address.scheme not in SCHEMES or scheme.lower() != address.scheme:
         near = did_you_mean(address.scheme, SCHEMES)
         raise ValueError(
             f"begin with file://, s3:// or gs://{near}, as in 's3://bucket/perfbisect'"
         )
-    if address.username or address.password or address.query:
-        raise ValueError("keep credentials and options out of it: they come from the environment")
+    if "@" in address.netloc or address.query:
+        raise ValueError(_CREDENTIALS)
     if address.scheme == "file":
         if address.netloc or not address.path.startswith("/"):
             raise ValueError("a folder has an absolute path, as in 'file:///srv/perfbisect'")
     elif not address.netloc:
         raise ValueError(f"name a bucket, as in '{address.scheme}://bucket/perfbisect'")
-    return text
+    # fsspec knows schemes in small letters only.
+    return f"{address.scheme}://{rest}"
 
 
 def configured_url(directory: Path | None) -> str:
@@ -67,6 +85,8 @@ def _url_of(file: Path, table: Any) -> str:
         raise BadInputError(f"{file}: {_TABLE}.artifacts = {value!r} should be text", value=value)
     try:
         return checked_url(value)
+    except PydanticCustomError as error:
+        raise BadInputError(f"{file}: {_TABLE}.artifacts: {error}", field="artifacts") from error
     except ValueError as error:
         raise BadInputError(
             f"{file}: {_TABLE}.artifacts = {value!r}: {error}", field="artifacts", value=value

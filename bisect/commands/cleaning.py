@@ -45,7 +45,7 @@ def gc(
         else:
             _say_totals(Collected(()), dry_run=True)
         return
-    services = Services.open(settings)
+    services = Services.open(settings, make_artifacts=not dry_run)
     try:
         collected = Collector(services).collect(dry_run=dry_run)
     finally:

@@ -11,7 +11,8 @@ from sqlalchemy import make_url
 
 from perfbisect.commands.options import AsJson, DatabaseUrl, DataDir, make_settings, print_json
 from perfbisect.errors import NotFoundError
-from perfbisect.store.backup import About, back_up, put_back
+from perfbisect.store.backup import back_up, put_back
+from perfbisect.store.backup_files import About
 from perfbisect.store.database import Database, check_schema, opening, upgrade
 from perfbisect.units import format_size
 
@@ -23,16 +24,28 @@ app = typer.Typer(help="Create, upgrade and check the database.", no_args_is_hel
 
 def _open(data_dir: DataDir, database_url: DatabaseUrl, *, must_exist: bool = False) -> Database:
     url = make_settings(data_dir=data_dir, database_url=database_url).url
+    if must_exist:
+        refuse_missing(url)
+    with opening():
+        return Database(url)
+
+
+def refuse_missing(url: str) -> None:
+    """Refuse a database that is not there, rather than make one where only one is looked for.
+
+    Raises:
+        BadInputError: the URL is none.
+        NotFoundError: SQLite's file is not there.
+    """
     with opening():
         parsed = make_url(url)
-        file = parsed.database if parsed.get_backend_name() == "sqlite" else None
-        if must_exist and file and not Path(file).exists():
-            raise NotFoundError(
-                f"there is no database at {file}: run 'perfbisect db upgrade'",
-                field="database_url",
-                value=file,
-            )
-        return Database(url)
+    file = parsed.database if parsed.get_backend_name() == "sqlite" else None
+    if file and not Path(file).exists():
+        raise NotFoundError(
+            f"there is no database at {file}: run 'perfbisect db upgrade'",
+            field="database_url",
+            value=file,
+        )
 
 
 @app.command("upgrade")

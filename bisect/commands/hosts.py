@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from perfbisect.commands import options
+from perfbisect.commands.database import refuse_missing
 from perfbisect.commands.options import AsJson, DatabaseUrl, DataDir
-from perfbisect.errors import BadInputError
+from perfbisect.errors import BadInputError, ConflictError
 from perfbisect.report import printable
 from perfbisect.store import host_health
 from perfbisect.store.catalogue import host_names
@@ -25,6 +26,7 @@ Name = Annotated[str, typer.Argument(help="Name of the host.")]
 @contextmanager
 def _database(data_dir: DataDir, database_url: DatabaseUrl) -> Iterator[Database]:
     settings = options.make_settings(data_dir=data_dir, database_url=database_url)
+    refuse_missing(settings.url)
     database = open_database(settings.url)
     try:
         yield database
@@ -73,7 +75,12 @@ def out(
     if not reason.strip():
         raise BadInputError("--reason: say why", field="reason")
     with _database(data_dir, database_url) as database, database.write() as session:
-        host_health.take_out(session, name, by=options.requester(), reason=reason.strip())
+        try:
+            host_health.take_out(session, name, by=options.requester(), reason=reason.strip())
+        except ConflictError as error:
+            # It holds the reason that somebody gave.
+            message = printable(error.message)
+            raise ConflictError(message, field=error.field, value=error.value) from error
     typer.echo(f"{name} is out: {printable(reason.strip())}")
 
 

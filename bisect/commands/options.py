@@ -268,9 +268,11 @@ def make_settings(**chosen: Any) -> Settings:
     except ValidationError as error:
         item = error.errors()[0]
         name = str(item["loc"][0]) if item["loc"] else ""
+        setting = f"setting {name} (PERFBISECT_{name.upper()})"
+        if item["type"] == "credentials":
+            raise BadInputError(f"{setting}: {item['msg']}", field=name) from None
         raise BadInputError(
-            f"setting {name} (PERFBISECT_{name.upper()}): "
-            f"{item['msg'].removeprefix('Value error, ')}, not {item['input']!r}",
+            f"{setting}: {item['msg'].removeprefix('Value error, ')}, not {item['input']!r}",
             field=name,
             value=item["input"],
         ) from error

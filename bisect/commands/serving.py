@@ -97,7 +97,18 @@ def _has_token(settings: Settings) -> bool:
 
 
 def run_server(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        BadInputError: it can't be listened, and nothing was made; or as ``Services.open``.
+        TransientError: as ``Services.open``.
+    """
+    # First of all: where it can't be listened, no data directory is left behind.
+    with listen(settings.bind, settings.port) as listener:
+        _serve_on(listener, settings)
+
+
+def _serve_on(listener: socket.socket, settings: Settings) -> None:
     import uvicorn
     from uvicorn.config import LOGGING_CONFIG
 
@@ -118,12 +129,11 @@ def run_server(settings: Settings) -> None:
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    with listen(settings.bind, settings.port) as listener:
-        options.say(f"perfbisect serves http://{_shown(settings.bind)}:{settings.port}/")
-        server = uvicorn.Server(config)
-        # An interrupt is how it is ended by hand.
-        with suppress(KeyboardInterrupt):
-            server.run(sockets=[listener])
+    options.say(f"perfbisect serves http://{_shown(settings.bind)}:{settings.port}/")
+    server = uvicorn.Server(config)
+    # An interrupt is how it is ended by hand.
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
     if not server.started:
         raise InternalError("the service did not start; its log says why")
 

@@ -25,11 +25,14 @@ from perfbisect.engines.ray_messages import BUILD, HOST_LABEL, POOL, SHARED_LABE
 from perfbisect.errors import BadInputError, TransientError
 from perfbisect.report import printable
 from perfbisect.settings import Settings
+from perfbisect.units import parse_size
 
 #: Seconds that a node gets to end before it is killed.
 _GRACE = 20.0
 #: Seconds before a node whose cluster is gone joins again, at first and at most.
 _PAUSES = (2.0, 60.0)
+#: Bytes below which Ray refuses an object store.
+_LEAST_STORE = 75 * 1024**2
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
@@ -49,7 +52,8 @@ def worker(
     host: options.HostName = None,
     data_dir: options.DataDir = None,
     object_store: Annotated[
-        str | None, typer.Option(help="Bytes of Ray's object store; else as Ray chooses.")
+        str | None,
+        typer.Option(help="Size of Ray's object store, such as 100m; else as Ray chooses."),
     ] = None,
 ) -> None:
     """Make this machine a node of a Ray cluster until it is stopped.
@@ -69,11 +73,16 @@ def worker(
             field="pool",
             value=pool,
         )
-    if not settings.ray_address:
-        raise BadInputError("--ray-address: the cluster's head is needed", field="ray_address")
+    if settings.ray_address in ("", "auto"):
+        raise BadInputError(
+            "--ray-address: the cluster's head is needed: 'host:port', as in 'head:6379'",
+            field="ray_address",
+            value=settings.ray_address,
+        )
+    store_bytes = None if object_store is None else object_store_bytes(object_store)
     _look_over(settings)
     command = node_command(
-        settings, pool or "", gpus, build_slots, cpus=cpus, share=share, object_store=object_store
+        settings, pool or "", gpus, build_slots, cpus=cpus, share=share, object_store=store_bytes
     )
     _keep_node(command, settings)
 
@@ -86,9 +95,18 @@ def node_command(
     *,
     cpus: int = 0,
     share: bool = False,
-    object_store: str | None = None,
+    object_store: int | None = None,
 ) -> list[str]:
     """Return the command that starts the node.
+
+    Args:
+        settings: say where the cluster's head is, and the host's name.
+        pool: that it runs benchmarks for; empty: it runs none.
+        gpus: that benchmarks may have.
+        build_slots: builds at once.
+        cpus: lent to other programs of the cluster.
+        share: builds and runs may go on at the same time.
+        object_store: bytes of Ray's object store; None: as Ray chooses.
 
     Raises:
         BadInputError: Ray is not installed.
@@ -103,7 +121,7 @@ def node_command(
     labels = {HOST_LABEL: settings.host_name or socket.gethostname()}
     if share:
         labels[SHARED_LABEL] = "yes"
-    options_of_store = [f"--object-store-memory={object_store}"] if object_store else []
+    options_of_store = [f"--object-store-memory={object_store}"] if object_store is not None else []
     return [
         program,
         "start",
@@ -116,6 +134,22 @@ def node_command(
         "--disable-usage-stats",
         "--block",
     ]
+
+
+def object_store_bytes(text: str) -> int:
+    """Return the bytes of an object store that Ray accepts.
+
+    Raises:
+        BadInputError: it is no size, or less than Ray's least.
+    """
+    size = parse_size(text, "--object-store")
+    if size < _LEAST_STORE:
+        raise BadInputError(
+            f"--object-store: {text!r} is less than 75 MiB, Ray's least; 100m are enough",
+            field="--object-store",
+            value=text,
+        )
+    return size
 
 
 def _look_over(settings: Settings) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -17,20 +19,32 @@ from perfbisect.storage import SCHEMES
 
 #: Seconds after which an upload that never ended is of no use to anybody.
 _ABANDONED = 86_400.0
+#: Why a folder can never be made; anything else may pass.
+_NO_FOLDER = {
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
 
 
 class Place:
     """One folder or bucket. Keys are relative paths."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
         """Open a place.
 
         Args:
             url: as ``storage.checked_url`` accepts it, or a path.
+            make: make the folder where there is none, and clear it up; False: only look.
 
         Raises:
-            BadInputError: what speaks to it is not installed.
-            TransientError: a folder that can't be made or read.
+            BadInputError: what speaks to it is not installed, or it can be no folder here.
+            TransientError: a folder that can't be made or read for now.
         """
         #: For messages.
         self.name = url
@@ -48,10 +62,27 @@ class Place:
             ) from error
         #: The folder; None: a bucket.
         self.folder = Path(self._root) if "file" in _protocols(self._fs.protocol) else None
-        if self.folder is not None:
+        if self.folder is not None and make:
+            self._make(self.folder)
             with self._told("can't be used"):
-                self.folder.mkdir(parents=True, exist_ok=True)
                 self._sweep(self.folder / "partial")
+
+    def _make(self, folder: Path) -> None:
+        with self._told("can't be used"):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                if error.errno not in _NO_FOLDER:
+                    raise
+                # Python's word for a file in its place is that it exists.
+                code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno
+                raise BadInputError(
+                    f"artifacts (PERFBISECT_ARTIFACTS, or [storage] of perfbisect.toml): "
+                    f"'{self.name}' can't be used: {os.strerror(code)}; give a folder that can "
+                    "be written",
+                    field="artifacts",
+                    value=self.name,
+                ) from error
 
     def put(self, path: Path, key: str) -> None:
         """Copy a file in: whole under its key, or not at all.

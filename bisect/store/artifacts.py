@@ -35,19 +35,22 @@ class FsspecArtifactStore:
     they are. What is behind a URL may be slow or gone at any time: copies are kept here.
     """
 
-    def __init__(self, url: str, local_dir: Path, *, cache_bytes: int = _CACHE_BYTES) -> None:
+    def __init__(
+        self, url: str, local_dir: Path, *, cache_bytes: int = _CACHE_BYTES, make: bool = True
+    ) -> None:
         """Open a store.
 
         Args:
             url: where the artifacts are.
             local_dir: copies of artifacts behind a URL are kept here.
             cache_bytes: of all copies together.
+            make: make a folder that is not there; False: only look.
 
         Raises:
-            BadInputError: what speaks to it is not installed.
-            TransientError: a folder that can't be used.
+            BadInputError: what speaks to it is not installed, or it can be no folder.
+            TransientError: a folder that can't be used for now.
         """
-        self._place = Place(url)
+        self._place = Place(url, make=make)
         self._cache = None if "://" not in url else ArtifactCache(local_dir, cache_bytes)
         #: (path, size, mtime) of files verified by this process: a wheel of 500 MB is not hashed
         #: again before each run.

@@ -7,50 +7,39 @@ schema, SHA-256 of the content), and the content is an SQLite database, or what 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import tempfile
-import zipfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
 
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.orm import Session
 
 from perfbisect.errors import BadInputError, ConflictError, TransientError
+from perfbisect.store.backup_files import (
+    About,
+    beside,
+    damaged,
+    pack,
+    read_about,
+    sha256_of,
+    sync,
+    unpack,
+)
 from perfbisect.store.database import Database, alembic_config, now, owner_is_dead
 from perfbisect.store.jobs import CONDUCTED
+from perfbisect.store.lease_tables import LeaseRow
+from perfbisect.store.tables import BisectionRow
 
-_ABOUT, _CONTENT = "perfbisect.json", "database"
-_BLOCK = 1 << 20
 #: Pages copied at once; writers wait no longer than that takes.
 _PAGES = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a backup holds."""
-
-    #: ``sqlite`` or ``postgresql``.
-    kind: str
-    #: Revision of the schema.
-    schema: str
-    #: SHA-256 of the content, and its bytes.
-    sha256: str
-    size: int
-    #: Of perfbisect.
-    version: str
-    #: When it was begun, ISO 8601.
-    at: str
 
 
 def back_up(url: str, target: Path, *, force: bool = False) -> About:
@@ -67,8 +56,8 @@ def back_up(url: str, target: Path, *, force: bool = False) -> About:
     """
     _refuse_existing(url, target, force)
     began = now().isoformat()
-    with _beside(target) as directory:
-        content, partial = directory / _CONTENT, directory / "backup"
+    with beside(target) as directory:
+        content, partial = directory / "database", directory / "backup"
         parsed = make_url(url)
         kind = parsed.get_backend_name()
         if kind == "sqlite":
@@ -78,14 +67,14 @@ def back_up(url: str, target: Path, *, force: bool = False) -> About:
         about = About(
             kind=kind,
             schema=_schema_of(_url_of(content) if kind == "sqlite" else url),
-            sha256=_sha256(content),
+            sha256=sha256_of(content),
             size=content.stat().st_size,
             version=version("perfbisect"),
             at=began,
         )
-        _pack(about, content, partial)
+        pack(about, content, partial)
         partial.replace(target)
-        _sync(target.parent)
+        sync(target.parent)
     return about
 
 
@@ -114,37 +103,16 @@ def put_back(url: str, source: Path, *, force: bool = False) -> About:
     _refuse_used(url, parsed, force)
     place = _sqlite_file(parsed) if kind == "sqlite" else Path(tempfile.gettempdir()) / "database"
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _beside(place) as directory:
-        content = directory / _CONTENT
-        _unpack(source, about, content)
+    with beside(place) as directory:
+        content = directory / "database"
+        unpack(source, about, content)
         if kind == "sqlite":
-            _check_sqlite(content, source)
+            _check_sqlite(content, about, source)
             _place_sqlite(content, place)
         else:
             options = ("--clean", "--if-exists", "--no-owner", "--single-transaction")
             _run_postgresql("pg_restore", parsed, *options, "--exit-on-error", str(content))
     return about
-
-
-def read_about(source: Path) -> About:
-    """Return what a file says of itself.
-
-    Raises:
-        BadInputError: it is not there, is no backup, or was cut off.
-    """
-    try:
-        with zipfile.ZipFile(source) as archive:
-            told: dict[str, Any] = json.loads(archive.read(_ABOUT))
-            archive.getinfo(_CONTENT)
-            return About(**told)
-    except FileNotFoundError as error:
-        raise BadInputError(f"there is no file {source}", field="file") from error
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
-        raise _damaged(source, "it is no backup, or was cut off") from error
-
-
-def _damaged(source: Path, why: str) -> BadInputError:
-    return BadInputError(f"{source} can't be used: {why}", field="file", value=str(source))
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -186,7 +154,6 @@ def _refuse_used(url: str, parsed: URL, force: bool) -> None:
                     f"{file} holds no database, or a damaged one: --force sets it aside",
                     field="database_url",
                 )
-            _set_aside(file)
             return
     database = Database(url)
     try:
@@ -198,22 +165,34 @@ def _refuse_used(url: str, parsed: URL, force: bool) -> None:
                 "there is a database already: --force replaces all that is in it",
                 field="database_url",
             )
-        for table in CONDUCTED:
-            if table.__tablename__ not in tables:
-                continue
-            with database.read() as session:
-                owners = session.scalars(
-                    select(table.lease_owner).where(
-                        table.lease_owner.is_not(None), table.lease_expires_at > now()
-                    )
-                ).all()
-            working = [owner for owner in owners if owner and not owner_is_dead(owner)]
-            if working:
-                raise ConflictError(
-                    f"{working[0]} works on this database: stop it first", field="database_url"
-                )
+        with database.read() as session:
+            held = _held(session, tables)
+        if held:
+            last = max(until for _, until in held)
+            raise ConflictError(
+                f"{held[0][0]} works on this database: stop the servers first; the lease of a "
+                f"process that was killed lapses, at {last:%Y-%m-%d %H:%M:%S} UTC",
+                field="database_url",
+            )
     finally:
         database.close()
+
+
+def _held(session: Session, tables: set[str]) -> list[tuple[str, datetime]]:
+    """Return who holds a lease, and until when; of an idle server it is the one on itself."""
+    held: list[tuple[str, datetime]] = []
+    if LeaseRow.__tablename__ in tables:
+        asked = select(LeaseRow.holder, LeaseRow.expires_at).where(LeaseRow.expires_at > now())
+        held.extend((row.holder, row.expires_at) for row in session.execute(asked))
+    for table in CONDUCTED:
+        if table.__tablename__ in tables:
+            found = session.execute(
+                select(table.lease_owner, table.lease_expires_at).where(
+                    table.lease_owner.is_not(None), table.lease_expires_at > now()
+                )
+            )
+            held.extend((owner, until) for owner, until in found if owner and until)
+    return [each for each in held if not owner_is_dead(each[0])]
 
 
 # ---------------------------------------------------------------------- SQLite
@@ -241,20 +220,22 @@ def _is_readable(file: Path) -> bool:
     return True
 
 
-def _set_aside(file: Path) -> None:
-    """Rename a damaged database with what belongs to it: somebody may want to look at it."""
+def _set_aside(file: Path, why: str) -> None:
+    """Rename a database, or what is left of one: somebody may want to look at it."""
     moment = f"{now():%Y%m%dT%H%M%S%f}"
-    for suffix in ("-wal", "-shm", ""):
+    for suffix in ("-wal", "-shm", "-journal", ""):
         part = file.with_name(file.name + suffix)
         if part.exists():
-            part.rename(file.with_name(f"{file.name}.damaged-{moment}{suffix}"))
+            part.rename(file.with_name(f"{file.name}.{why}-{moment}{suffix}"))
 
 
 def _copy_sqlite(file: Path, target: Path) -> None:
     """Copy a consistent state with SQLite's own means: a copy of the file would be torn."""
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"file:{file}?mode=rw", uri=True)) as source,
+            contextlib.closing(
+                sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)
+            ) as source,
             contextlib.closing(sqlite3.connect(target)) as copy,
         ):
             source.execute("PRAGMA busy_timeout=30000")
@@ -272,22 +253,33 @@ def _copy_sqlite(file: Path, target: Path) -> None:
         ) from error
 
 
-def _check_sqlite(content: Path, source: Path) -> None:
+def _check_sqlite(content: Path, about: About, source: Path) -> None:
+    """Refuse content that is no whole database of perfbisect with the schema it is said to have."""
     try:
         with contextlib.closing(sqlite3.connect(content)) as opened:
             (said,) = opened.execute("PRAGMA integrity_check(1)").fetchone()
-    except sqlite3.DatabaseError as error:
-        raise _damaged(source, str(error)) from error
+            tables = {name for (name,) in opened.execute("SELECT name FROM sqlite_master")}
+            if not {"alembic_version", BisectionRow.__tablename__} <= tables:
+                raise damaged(source, "its content is no database of perfbisect")
+            schemas = [name for (name,) in opened.execute("SELECT * FROM alembic_version")]
+    except (sqlite3.DatabaseError, ValueError) as error:
+        raise damaged(source, str(error)) from error
     if said != "ok":
-        raise _damaged(source, str(said))
+        raise damaged(source, str(said))
+    if schemas != [about.schema]:
+        held = ", ".join(map(str, schemas)) or "none"
+        raise damaged(source, f"it says schema {about.schema}, and its content has {held}")
 
 
 def _place_sqlite(content: Path, place: Path) -> None:
     """Put a database in place of another in one transaction; SQLite undoes half of it."""
-    if not place.exists():
-        _sync(content)
+    found = place.exists()
+    if not found or not _is_readable(place):
+        sync(content)
+        # A log that is left of another database would be replayed over this one.
+        _set_aside(place, "damaged" if found else "left")
         content.replace(place)
-        _sync(place.parent)
+        sync(place.parent)
         return
     try:
         with (
@@ -297,7 +289,7 @@ def _place_sqlite(content: Path, place: Path) -> None:
             target.execute("PRAGMA busy_timeout=30000")
             target.execute("PRAGMA synchronous=FULL")
             source.backup(target)
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         raise TransientError(f"the database can't be replaced: {error}") from error
 
 
@@ -344,70 +336,3 @@ def _schema_of(url: str) -> str:
         raise BadInputError("this is no database of perfbisect: it has no schema",
                             field="database_url")  # fmt: skip
     return current
-
-
-@contextlib.contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """Yield a directory on the same file system, so that a file is moved and not copied.
-
-    Raises:
-        BadInputError: nothing can be written there.
-        TransientError: the disk is full.
-    """
-    try:
-        with tempfile.TemporaryDirectory(
-            prefix=f".{target.name}.", dir=target.resolve().parent
-        ) as made:
-            yield Path(made)
-    except PermissionError as error:
-        raise BadInputError(f"{target}: {error.strerror}", field="file") from error
-    except OSError as error:
-        raise TransientError(f"{target}: {error.strerror or error}") from error
-
-
-def _pack(about: About, content: Path, target: Path) -> None:
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        archive.writestr(_ABOUT, json.dumps(asdict(about), indent=2) + "\n")
-        archive.write(content, _CONTENT)
-    _sync(target)
-
-
-def _unpack(source: Path, about: About, target: Path) -> None:
-    digest = hashlib.sha256()
-    try:
-        with zipfile.ZipFile(source) as archive, archive.open(_CONTENT) as packed:
-            _copy(packed, target, digest, about.size)
-    except (zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise _damaged(source, str(error)) from error
-    except OSError as error:
-        raise TransientError(f"{source} can't be read: {error}") from error
-    except Exception as error:
-        # zlib and others have errors of their own for content that is none.
-        raise _damaged(source, str(error)) from error
-    if digest.hexdigest() != about.sha256:
-        raise _damaged(source, "its content has another SHA-256 than it says")
-
-
-def _copy(packed: IO[bytes], target: Path, digest: Any, size: int) -> None:
-    left = size
-    with target.open("wb") as file:
-        while block := packed.read(_BLOCK):
-            left -= len(block)
-            if left < 0:
-                raise ValueError("it holds more than it says")
-            digest.update(block)
-            file.write(block)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Have a file, or a directory's entries, on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import random
 import sqlite3
@@ -9,6 +11,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select, text
@@ -19,8 +22,9 @@ from tests.helpers.serving import client_of, opened, settings_in, shown_app
 from perfbisect.errors import BadInputError, ConflictError
 from perfbisect.services import Services
 from perfbisect.settings import Settings
-from perfbisect.store import backup
+from perfbisect.store import backup, leases
 from perfbisect.store.database import Database, now, process_owner
+from perfbisect.store.lease_tables import LeaseRow
 from perfbisect.store.tables import BisectionRow, PointRow, RunRow
 
 
@@ -143,7 +147,7 @@ def test_a_database_that_is_worked_on_is_not_replaced(
     with services.database.write() as session:
         row = session.scalars(select(BisectionRow)).one()
         row.lease_owner, row.lease_expires_at = owner, now().replace(year=2999)
-    with pytest.raises(ConflictError, match="stop it first") as caught:
+    with pytest.raises(ConflictError, match="stop the servers first") as caught:
         backup.put_back(settings.url, file, force=True)
     assert owner in caught.value.message
 
@@ -234,3 +238,141 @@ def test_there_must_be_a_database(tmp_path: Path) -> None:
     assert told.code == 2
     assert "no database" in told.err
     assert list(tmp_path.iterdir()) == []
+
+
+def lasting(services: Services, name: str, holder: str) -> None:
+    """Have somebody hold a lease for an hour."""
+    with services.database.write() as session:
+        assert leases.take(session, name, holder, 3600) is not None
+
+
+@pytest.mark.parametrize("name", [leases.CONDUCTOR, "process:elsewhere:7:1.00:abcd"])
+def test_an_idle_server_is_not_restored_under(
+    services: Services, settings: Settings, tmp_path: Path, name: str
+) -> None:
+    """A server without work holds a lease too: restoring says whose, until when, what to do."""
+    file = tmp_path / "saved"
+    backup.back_up(settings.url, file)
+    lasting(services, name, "elsewhere:7:1.00:abcd")
+    with pytest.raises(ConflictError, match=r"stop the servers first.*lapses, at 2") as caught:
+        backup.put_back(settings.url, file, force=True)
+    assert "elsewhere:7:1.00:abcd" in caught.value.message
+    with services.database.write() as session:
+        leases.revoke(session, ["elsewhere:7:1.00:abcd"])
+        for row in session.scalars(select(LeaseRow)):
+            row.expires_at = now()
+    backup.put_back(settings.url, file, force=True)
+
+
+def test_the_log_of_another_database_is_not_replayed(
+    services: Services, settings: Settings, tmp_path: Path
+) -> None:
+    """Where a database was moved away without its log, the log is set aside, not replayed."""
+    file, place = tmp_path / "saved", settings.data_dir / "perfbisect.db"
+    backup.back_up(settings.url, file)
+    before = points(settings.url)
+    with services.database.write() as session:
+        session.execute(text("DELETE FROM points"))
+    log = place.with_name("perfbisect.db-wal").read_bytes()
+    assert log, "this test needs a log that was not yet written back"
+    services.close()
+    place.unlink()
+    for suffix in ("-wal", "-shm", "-journal"):
+        place.with_name(place.name + suffix).write_bytes(log if suffix == "-wal" else b"")
+    backup.put_back(settings.url, file)
+    assert points(settings.url) == before
+    (aside,) = settings.data_dir.glob("perfbisect.db.left-*-wal")
+    assert aside.read_bytes() == log
+
+
+def repacked(file: Path, target: Path, content: bytes | None = None, **changes: Any) -> Path:
+    """Write a backup that says something else, and whose SHA-256 is right."""
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(target, "w") as changed:
+        told = json.loads(archive.read("perfbisect.json"))
+        data = archive.read("database") if content is None else content
+        told |= {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), **changes}
+        changed.writestr("perfbisect.json", json.dumps(told))
+        changed.writestr("database", data)
+    return target
+
+
+def test_a_refused_backup_leaves_a_damaged_database_where_it_is(
+    services: Services, settings: Settings, tmp_path: Path
+) -> None:
+    """Nothing is set aside before the backup was unpacked and checked."""
+    file, place = tmp_path / "saved", settings.data_dir / "perfbisect.db"
+    backup.back_up(settings.url, file)
+    services.close()
+    place.write_bytes(b"x" * 8192)
+    before = sorted(settings.data_dir.iterdir())
+    bad = repacked(file, tmp_path / "bad", sha256="0" * 64)
+    assert "SHA-256" in refused(lambda: backup.put_back(settings.url, bad, force=True))
+    assert sorted(settings.data_dir.iterdir()) == before
+    assert place.read_bytes() == b"x" * 8192
+
+
+@pytest.mark.parametrize(
+    "change", [{"schema": [1]}, {"size": "many"}, {"size": -1}, {"at": None}, {"kind": {}}]
+)
+def test_descriptions_of_other_types_are_refused(
+    services: Services, settings: Settings, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """A description with a value of another type is refused by the name of what is wrong."""
+    file = tmp_path / "saved"
+    backup.back_up(settings.url, file)
+    bad = repacked(file, tmp_path / "bad", **change)
+    assert f"{next(iter(change))}: " in refused(
+        lambda: backup.put_back(settings.url, bad, force=True)
+    )
+
+
+@pytest.mark.parametrize("told", ["[" * 50_000, "[" * 100_000, "[]", "7", "\ud800", "{}", ""])
+def test_descriptions_that_are_none_are_refused(
+    settings: Settings, tmp_path: Path, told: str
+) -> None:
+    """Nested without end, too long, or no description at all: an error, not a traceback."""
+    bad = tmp_path / "bad"
+    with zipfile.ZipFile(bad, "w") as changed:
+        changed.writestr("perfbisect.json", told.encode(errors="surrogatepass"))
+        changed.writestr("database", b"")
+    assert "can't be used" in refused(lambda: backup.put_back(settings.url, bad))
+    assert not (settings.data_dir / "perfbisect.db").exists()
+
+
+def test_content_must_be_a_database_of_the_schema_it_says(
+    services: Services, settings: Settings, tmp_path: Path
+) -> None:
+    """An empty file, somebody else's database, and another schema than is said are refused."""
+    file, other, bad = tmp_path / "saved", tmp_path / "other.db", tmp_path / "bad"
+    about = backup.back_up(settings.url, file)
+    before = points(settings.url)
+    with contextlib.closing(sqlite3.connect(other)) as foreign:
+        foreign.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        foreign.execute("INSERT INTO alembic_version VALUES (?)", [about.schema])
+        foreign.commit()
+    for content in (b"", other.read_bytes()):
+        repacked(file, bad, content)
+        said = refused(lambda: backup.put_back(settings.url, bad, force=True))
+        assert "no database of perfbisect" in said
+    repacked(file, bad, schema="0001")
+    said = refused(lambda: backup.put_back(settings.url, bad, force=True))
+    assert "says schema 0001" in said
+    assert about.schema in said
+    assert points(settings.url) == before
+
+
+@pytest.mark.parametrize("name", ["100%", "50%41", "why?mode=ro", "a#b", "a b&c"])
+def test_directories_of_any_name(tmp_path: Path, name: str) -> None:
+    """Letters that mean something in a URL mean nothing in the name of a directory."""
+    settings = settings_in(tmp_path / name)
+    with opened(settings):
+        pass
+    file = tmp_path / name / "saved"
+    backup.back_up(settings.url, file)
+    with pytest.raises(ConflictError, match="--force"):
+        backup.put_back(settings.url, file)
+    backup.put_back(settings.url, file, force=True)
+    (settings.data_dir / "perfbisect.db").unlink()
+    backup.put_back(settings.url, file)
+    assert points(settings.url) == []
+    assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -47,13 +47,14 @@ def test_looking_what_would_go_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_bad_input(tmp_path: Path) -> None:
-    """`serve` says that it serves only once it does; a port in use is told by its option."""
+    """`serve` says that it serves only once it does; a port in use is told, and nothing is made."""
     with listen("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
         ended = call(["serve", "--port", port, "--data-dir", str(tmp_path / "data")])
     assert ended.code == 2
     assert f"--port: 127.0.0.1:{port} can't be listened on" in ended.err
     assert "serves" not in ended.err + ended.out
+    assert not (tmp_path / "data").exists()
     with pytest.raises(BadInputError, match=r"--bind: 192\.0\.2\.1:80"):
         listen("192.0.2.1", 8080)
 
