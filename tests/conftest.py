@@ -15,6 +15,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 #: Where the tests on real parts are: other processes, engines, browsers.
 _REAL = ("tests/integration/", "tests/e2e/")
+#: … of which these neither measure nor build, and disturb nobody: git, requests, databases.
+_LIGHT = tuple(
+    f"tests/integration/test_{name}"
+    for name in ("api_schema", "history_", "hostile_git", "hostile_requests", "migrations_data")
+)
 
 
 class RealPartsApart(LoadScopeScheduling):  # type: ignore[misc]
@@ -25,6 +30,8 @@ class RealPartsApart(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_LIGHT):
+            return nodeid.split("::")[0]
         return "real" if nodeid.startswith(_REAL) else nodeid
 
 
