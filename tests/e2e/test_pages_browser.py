@@ -332,6 +332,20 @@ def test_an_experiment_is_followed_without_reload(window: Tab, live: Live) -> No
     window.check()
 
 
+def test_an_experiment_is_followed_where_streams_are_held_back(window: Tab, live: Live) -> None:
+    """Behind a proxy that passes no stream on, the page looks for itself now and then."""
+    window.page.route("**/changes?*", lambda route: None)
+    made = seed_experiment(live.finished, finished=False)
+    page = window.open(f"/experiments/{made}")
+    page.evaluate("window.sameDocument = true")
+    with live.services.database.write() as session:
+        row = session.get_one(ExperimentRow, made)
+        row.state, row.outcome = BisectionState.FINISHED, Outcome.ANSWERED
+        row.verdict = {**(row.verdict or {}), "sentence": "Answered: it came back."}
+    expect(page.locator("h1")).to_contain_text("it came back")
+    assert page.evaluate("window.sameDocument")
+
+
 def test_one_logs_in_by_token_and_out_again(browser: Browser, tmp_path: Path) -> None:
     """A stranger is led to the login and back; an admin sees tokens, and what was done."""
     with guarded(tmp_path) as door:

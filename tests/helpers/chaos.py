@@ -76,13 +76,21 @@ class World:
         now = time.monotonic()
         return [host for host in self.hosts if self.away.get(host, 0.0) <= now]
 
-    def kill(self, host: str, seconds: float) -> None:
-        """Take a host away for a while, with all that is under way or waits there."""
+    def kill(self, host: str, seconds: float) -> bool:
+        """Take a host away for a while, with all that is under way there; not one that idles."""
         with self.guard:
+            if host not in self.busy():
+                return False
             self.away[host] = time.monotonic() + seconds
             for work_id in [key for key, each in self.work.items() if each.host == host]:
                 del self.work[work_id]
                 self.lost += 1
+            return True
+
+    def busy(self) -> list[str]:
+        """The hosts on which something is under way."""
+        with self.guard:
+            return sorted({each.host for each in self.work.values()})
 
     def begin(self, work_id: str, host: str, finish: Callable[[Path], Result]) -> None:
         """Begin work on a host; on one that is gone it is lost at once."""

@@ -68,7 +68,12 @@ def test_twenty_bisections_while_everything_dies_now_and_then(tmp_path: Path) ->
                 f"{threshold} points",
             )
             if what == "host":
-                world.kill(rng.choice(HOSTS), seconds=rng.uniform(0.1, 3.0))
+                host, seconds = rng.choice(HOSTS), rng.uniform(0.1, 3.0)
+                until(
+                    lambda: world.kill(host, seconds) or not open_bisections(),  # noqa: B023
+                    f"something to do on {host}",
+                    pause=0.002,
+                )
             elif what == "server":
                 servers.kill()
             else:
